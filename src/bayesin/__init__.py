@@ -1,0 +1,11 @@
+"""Bayesian posteriors in one basin."""
+
+from .posteriors import Gaussian as Gaussian
+from .posteriors import Samples as Samples
+from .symmetry import PermutationSpec as PermutationSpec
+from .symmetry import compose as compose
+from .symmetry import invert as invert
+from .symmetry import permute as permute
+from .symmetry import transpositions as transpositions
+
+__version__ = "0.1.0"

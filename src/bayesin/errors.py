@@ -1,0 +1,47 @@
+"""Every error that bayesin raises on purpose.
+
+A message is one line that says what is wrong, where, and what to do about it. The command line prints
+it without a traceback and leaves with `exit_code`: 2 when the input was at fault, 1 when the work was.
+"""
+
+
+class BayesinError(Exception):
+    """Base of all errors of this library."""
+
+    exit_code = 2
+
+
+class ConfigError(BayesinError, ValueError):
+    """A setting that has no meaning: a negative variance, an unknown name, a missing flag."""
+
+
+class DataError(BayesinError, ValueError):
+    """A data set that is missing, damaged or not what its name promises."""
+
+
+class ModelError(BayesinError, ValueError):
+    """A model or a parameter tree that cannot be used: not traceable, not arrays, wrong shapes."""
+
+
+class SpecError(BayesinError, ValueError):
+    """A permutation spec, or permutations, that do not fit the parameters."""
+
+
+class PosteriorError(BayesinError, ValueError):
+    """Posteriors that cannot be used: mismatched trees, negative stds, NaN, infinities."""
+
+
+class ArtifactError(BayesinError, ValueError):
+    """A file of ours that is truncated, corrupted, of another kind or of another version."""
+
+
+class SymmetryError(BayesinError):
+    """A permutation that should leave the function unchanged and does not."""
+
+    exit_code = 1
+
+
+class TrainingError(BayesinError):
+    """A fit that diverged or could not go on."""
+
+    exit_code = 1

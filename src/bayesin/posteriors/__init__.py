@@ -1,0 +1,5 @@
+"""What is known of the weights: a mean-field Gaussian, or a bag of samples."""
+
+from .gaussian import Gaussian as Gaussian
+from .gaussian import standard_normal as standard_normal
+from .samples import Samples as Samples

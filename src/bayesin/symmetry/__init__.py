@@ -1,0 +1,10 @@
+"""Permutation symmetry: found in the jaxpr, verified numerically, acting on trees."""
+
+from .permutations import compose as compose
+from .permutations import invert as invert
+from .permutations import transpositions as transpositions
+from .permute import axis_index as axis_index
+from .permute import permute as permute
+from .spec import Factor as Factor
+from .spec import Perms as Perms
+from .spec import PermutationSpec as PermutationSpec

@@ -1,0 +1,89 @@
+"""Parameter trees as flat maps from path to array.
+
+A path joins the keys from the root with `/`. A key that holds `/` or `%` itself is percent-encoded, so
+that every nested dict has exactly one flat form and comes back unchanged.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.tree_util as jtu
+
+from .errors import ModelError
+
+Tree = Any  # a nested dict of arrays; any pytree of arrays where only paths matter
+Flat = dict[str, Any]
+
+
+def path_of(keys: tuple[Any, ...]) -> str:
+    """The path of a leaf from the key path that JAX reports."""
+    return "/".join(_encode(_name(key)) for key in keys)
+
+
+def flatten(tree: Tree) -> Flat:
+    """Returns `{path: leaf}` in the tree's own leaf order.
+
+    Example:
+        >>> flatten({"dense": {"bias": 0.0, "kernel": 1.0}})
+        {'dense/bias': 0.0, 'dense/kernel': 1.0}
+    """
+    return {path_of(keys): leaf for keys, leaf in jtu.tree_leaves_with_path(tree)}
+
+
+def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the nested dict with these paths; the inverse of `flatten` on nested dicts.
+
+    Example:
+        >>> unflatten({"dense/bias": 0.0, "dense/kernel": 1.0})
+        {'dense': {'bias': 0.0, 'kernel': 1.0}}
+    """
+    root: dict[str, Any] = {}
+    for path, leaf in flat.items():
+        *parents, last = [_decode(part) for part in path.split("/")]
+        node = root
+        for parent in parents:
+            node = node.setdefault(parent, {})
+            if not isinstance(node, dict):
+                raise ModelError(f"'{path}' runs through a leaf: '{parent}' is an array and a folder")
+        if last in node:
+            raise ModelError(f"'{path}' is named twice")
+        node[last] = leaf
+    return root
+
+
+def map_with_path(function: Callable[..., Any], tree: Tree, *rest: Tree) -> Tree:
+    """Maps `function(path, leaf, *other leaves)` over trees of one structure."""
+    return jtu.tree_map_with_path(lambda keys, *leaves: function(path_of(keys), *leaves), tree, *rest)
+
+
+def check_same_structure(first: Tree, second: Tree, what: str) -> None:
+    """Raises `ModelError` naming the first path or shape in which two trees differ."""
+    left, right = flatten(first), flatten(second)
+    for path in left:
+        if path not in right:
+            raise ModelError(f"{what}: '{path}' is in the first tree only")
+    for path in right:
+        if path not in left:
+            raise ModelError(f"{what}: '{path}' is in the second tree only")
+    for path, leaf in left.items():
+        if jax.numpy.shape(leaf) != jax.numpy.shape(right[path]):
+            raise ModelError(
+                f"{what}: '{path}' has shape {jax.numpy.shape(leaf)} in the first tree "
+                f"and {jax.numpy.shape(right[path])} in the second"
+            )
+
+
+def _name(key: Any) -> str:
+    for attribute in ("key", "name", "idx"):
+        if hasattr(key, attribute):
+            return str(getattr(key, attribute))
+    return str(key)
+
+
+def _encode(key: str) -> str:
+    return key.replace("%", "%25").replace("/", "%2F")
+
+
+def _decode(part: str) -> str:
+    return part.replace("%2F", "/").replace("%25", "%")
