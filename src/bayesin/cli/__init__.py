@@ -1,1 +1,1 @@
-"""To come."""
+"""The command line: one file per verb; each parses, calls the library and renders."""

@@ -1,0 +1,7 @@
+"""`python -m bayesin` is the command line."""
+
+import sys
+
+from .cli.main import main
+
+sys.exit(main())

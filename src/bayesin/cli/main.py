@@ -1,0 +1,134 @@
+"""The command line: find the verb, parse its flags, run it, and turn errors into one line."""
+
+import dataclasses
+import difflib
+import importlib
+import os
+import sys
+from typing import Any, NamedTuple
+
+from ..errors import BayesinError, ConfigError
+from .output import Output
+
+
+class Verb(NamedTuple):
+    """Where a verb lives; imported only when it is called, so that `bayesin --help` is quick."""
+
+    target: str  # module:class, below bayesin.cli
+    summary: str
+    example: str
+
+
+# In the order a newcomer needs them.
+VERBS = {
+    "doctor": Verb("doctor:Doctor", "check this machine and say how to mend what is missing", "bayesin doctor"),
+    "data": Verb("data:Data", "list, fetch and check data sets", "bayesin data fetch mnist"),
+    "explain": Verb(
+        "explain:Explain", "show a model's permutation symmetry and why axes are fixed", "bayesin explain resnet20"
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Common:
+    """Flags that every verb has."""
+
+    json: bool = False
+    """Print the result as one JSON object."""
+    quiet: bool = False
+    """Print nothing but errors, and the JSON object where asked for."""
+    debug: bool = False
+    """Show the full traceback of an error."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs one verb and returns the exit code: 0 done, 1 failed, 2 misuse, 130 interrupted."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in argv
+    try:
+        return _dispatch(argv)
+    except BayesinError as error:
+        if debug:
+            raise
+        return _fail(str(error), error.exit_code)
+    except KeyboardInterrupt:
+        return _fail("interrupted; run the same command again to go on", 130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if debug:
+            raise
+        return _fail(f"unexpected {type(error).__name__}: {_first_line(error)} (--debug shows the traceback)", 1)
+
+
+def _dispatch(argv: list[str]) -> int:
+    if not argv or argv[0] in {"-h", "--help", "help"}:
+        _overview()
+        return 0
+    if argv[0] in {"-V", "--version"}:
+        from .. import __version__
+
+        print(f"bayesin {__version__}")
+        return 0
+    if argv[0] not in VERBS:
+        raise ConfigError(f"there is no verb '{argv[0]}'{nearest(argv[0], VERBS)}; 'bayesin' lists them")
+    verb = _load(argv[0])
+    options = _parse(argv[0], verb, argv[1:])
+    out = Output(as_json=options.json, quiet=options.quiet)
+    result = options.run(out)
+    out.result(result)
+    return int(result.get("exit_code", 0)) if isinstance(result, dict) else 0
+
+
+def nearest(word: str, known: Any) -> str:
+    """A suggestion for a misspelt word, or nothing."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f"; did you mean '{close[0]}'?" if close else ""
+
+
+def _load(name: str) -> Any:
+    module, attribute = VERBS[name].target.split(":")
+    return getattr(importlib.import_module(f"bayesin.cli.{module}"), attribute)
+
+
+def _parse(name: str, verb: Any, argv: list[str]) -> Any:
+    try:
+        import tyro
+    except ImportError:
+        raise ConfigError("the command line needs tyro: pip install tyro; the Python API works without it") from None
+    example = f"Example: {VERBS[name].example}"
+    return tyro.cli(
+        verb,
+        prog=f"bayesin {name}",
+        args=argv,
+        description=f"{(verb.__doc__ or '').strip()}\n\n{example}",
+        config=(tyro.conf.FlagCreatePairsOff,),
+    )
+
+
+def _overview() -> None:
+    width = max(len(verb.example) for verb in VERBS.values())
+    print("bayesin: Bayesian posteriors in one basin\n\nusage: bayesin VERB [options]      bayesin VERB --help\n")
+    for verb in VERBS.values():
+        print(f"  {verb.example:<{width}}   {verb.summary}")
+    print("\nEvery verb takes --json, --quiet and --debug. bayesin --version prints the version.")
+
+
+def _fail(message: str, code: int) -> int:
+    Output().errors.print(f"[bold red]bayesin:[/] {_escape(message)}")
+    return code
+
+
+def _escape(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or ["no message"])[0][:300]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
