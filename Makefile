@@ -1,0 +1,50 @@
+# Two commands do everything on a bare clone: `make demo` and `make test`. Both create .venv.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+PIP := $(BIN)/pip --disable-pip-version-check
+JOBS ?= 2
+
+.PHONY: demo test check bench docs format clean help
+
+help:  ## list the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+demo: .venv/.runtime  ## two posteriors on embedded digits, the barrier, the alignment, a report page
+	$(BIN)/bayesin demo --out demo
+
+test: .venv/.dev  ## every test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/python -m pytest -n $(JOBS)
+
+check: .venv/.dev  ## lint, types and the fast tests, in under two minutes
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/python -m pytest -n $(JOBS) -m "not slow"
+
+bench: .venv/.dev  ## speed as ratios, each measured in one run
+	$(BIN)/python benchmarks/align.py
+	$(BIN)/python benchmarks/train.py
+	$(BIN)/python benchmarks/barrier.py
+
+docs: .venv/.dev  ## the documentation, without network and without warnings
+	$(BIN)/python -m sphinx -W -q -b html docs docs/_build
+
+format: .venv/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv build dist demo docs/_build
+
+# The versions in constraints.txt are the ones tested, so that a clone still installs next year.
+.venv/.runtime: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(PIP) install --quiet --constraint constraints.txt --editable .
+	@touch $@
+
+.venv/.dev: .venv/.runtime
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
