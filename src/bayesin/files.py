@@ -6,30 +6,40 @@ step: a reader sees the old file or the new one, never a part.
 
 import json
 import os
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from .errors import ArtifactError, BayesinError
 
 TEMPORARY = ".tmp-"  # prefix of unfinished files; `remove_leftovers` clears what a killed process left
 
 
-def write_bytes(path: Path | str, content: bytes) -> Path:
-    """Writes a file atomically and durably, making its folder where needed."""
+def write_with(path: Path | str, fill: Callable[[BinaryIO], Any]) -> Path:
+    """Writes a file atomically and durably, making its folder where needed; `fill` writes the content."""
     path = Path(path)
     temporary = path.with_name(f"{TEMPORARY}{os.getpid()}-{path.name}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(temporary, "wb") as file:
-            file.write(content)
+            fill(file)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
         _sync_folder(path.parent)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        _remove(temporary)
         raise ArtifactError(f"cannot write {path}: {error.strerror or error}") from error
+    except BaseException:
+        _remove(temporary)
+        raise
     return path
+
+
+def write_bytes(path: Path | str, content: bytes) -> Path:
+    """Writes a file atomically and durably, making its folder where needed."""
+    return write_with(path, lambda file: file.write(content))
 
 
 def write_json(path: Path | str, value: Any) -> Path:
@@ -52,12 +62,18 @@ def read_bytes(path: Path | str, limit: int = 1 << 40) -> bytes:
 
 def read_json(path: Path | str, limit: int = 64 << 20) -> Any:
     """Reads a JSON file; a name that stands twice in one object is refused, not silently dropped."""
+    return parse_json(read_bytes(path, limit), str(path))
+
+
+def parse_json(content: bytes | str, what: str) -> Any:
+    """Reads JSON text; errors start with `what`. Duplicate names, NaN and bottomless nesting are refused."""
     try:
-        return json.loads(read_bytes(path, limit).decode(), object_pairs_hook=_unique, parse_constant=_no_constant)
+        text = content.decode() if isinstance(content, bytes) else content
+        return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
     except BayesinError as error:
-        raise ArtifactError(f"{path}: {error}" if str(path) not in str(error) else str(error)) from None
+        raise ArtifactError(f"{what}: {error}") from None
     except (ValueError, RecursionError) as error:
-        raise ArtifactError(f"{path} is not valid JSON: {error}") from None
+        raise ArtifactError(f"{what} is not valid JSON: {error}") from None
 
 
 def remove_leftovers(folder: Path | str) -> int:
@@ -79,6 +95,11 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not a JSON number")
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):  # the folder may be missing or read-only, which is what the caller reports
+        path.unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:
