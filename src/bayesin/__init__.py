@@ -1,5 +1,7 @@
 """Bayesian posteriors in one basin."""
 
+from .matching import Alignment as Alignment
+from .matching import align as align
 from .posteriors import Gaussian as Gaussian
 from .posteriors import Samples as Samples
 from .symmetry import PermutationSpec as PermutationSpec

@@ -1,1 +1,6 @@
-"""To come."""
+"""Matching: which permutation brings one posterior closest to another."""
+
+from .align import Alignment as Alignment
+from .align import align as align
+from .align import move as move
+from .descent import Sweep as Sweep

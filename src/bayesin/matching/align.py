@@ -1,0 +1,167 @@
+"""Alignment of two posteriors by coordinate descent over permutation groups.
+
+For mean-field Gaussians
+
+    W₂²(p, P#q) = |mean_p − P mean_q|² + |std_p − P std_q|²,
+
+so with the other groups held fixed, one group is one linear assignment on the summed inner products of
+means and of stds. A point has no second term, which gives ordinary weight matching.
+
+References: Ainsworth et al. 2023 (points); Rossi et al. 2023 (distributions).
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..errors import ConfigError, SpecError, SymmetryError
+from ..posteriors import Gaussian
+from ..symmetry import Perms, PermutationSpec, permute
+from .descent import Descent, Sweep, descend
+from .features import Problem, build, objective
+from .starts import starts
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Permutations that move `source` onto `target`, and how the search went."""
+
+    perms: Perms  # {group: integer array}; new[i] = old[perm[i]]
+    posterior: Any  # the source, moved; of the kind that was given
+    history: np.ndarray  # objective at the start and after every accepted step, never rising
+    sweeps: int
+    converged: bool  # no single group can be improved any more
+    moved: dict[str, int]  # units not in their place, for each group
+    seconds: dict[str, float]  # spent in "similarity" and in "assignment", and "total"
+    order: tuple[tuple[str, ...], ...]  # groups visited, one tuple a sweep
+    objective: float  # cost reached, computed directly: W₂² unless another cost was asked for
+    cost: str
+    start: str  # which start won: "identity", "init", "anchored", "random 1", …
+
+
+def align(
+    target: Any,
+    source: Any,
+    spec: PermutationSpec,
+    *,
+    key: jax.Array,
+    cost: str = "wasserstein",
+    order: Sequence[Sequence[str]] | None = None,
+    restarts: int = 1,
+    init: Perms | None = None,
+    max_sweeps: int = 100,
+    exclude: Iterable[str] = (),
+    check: tuple[Callable[[Any, Any], Any], Any] | None = None,
+    relative_tolerance: float = 1e-7,
+    on_sweep: Callable[[Sweep], None] | None = None,
+) -> Any:
+    """Returns the permutations of `source` that locally minimise its distance to `target`.
+
+    Args:
+        target: a `Gaussian`, or a point as a plain parameter tree. It stays where it is.
+        source: what is moved; or a list, and the result is a list.
+        spec: which axes move together.
+        key: decides the visiting order and the random starts.
+        cost: `"wasserstein"`, `"means"` (ignore the stds) or `"kl"` (KL of the moved source from the target).
+        order: groups to visit, one list a sweep; the search ends when they are used up.
+        restarts: number of starts (identity, anchored, then random), of which the best is returned.
+        init: permutations to start from in place of the identity; left as they are.
+        max_sweeps: bound on the sweeps of each start.
+        exclude: paths that are moved but kept out of the cost, such as running statistics. Integer leaves
+            are treated so without being named.
+        check: `(apply, x)`; the moved mean must compute the same function of `x`.
+        relative_tolerance: a step must lower the objective by more than this part of it.
+        on_sweep: called with a `Sweep` after every sweep.
+
+    Raises:
+        PosteriorError: mismatched trees, NaN, infinities, negative stds.
+        SpecError: the spec, the order or the start do not fit.
+        SymmetryError: `check` found that the function changed, so the spec is wrong for this model.
+
+    Example:
+        >>> spec = PermutationSpec.parse({"w0": ["2", "g0"], "w1": ["g0", "1"]}, {"g0": 3})
+        >>> p = {"w0": np.array([[1.0, 2.0, 3.0], [3.0, 1.0, 2.0]]), "w1": np.array([[1.0], [5.0], [9.0]])}
+        >>> q = permute(p, spec, {"g0": np.array([2, 0, 1])})
+        >>> result = align(p, q, spec, key=jax.random.key(0))
+        >>> result.perms["g0"].tolist(), result.objective, result.converged
+        ([1, 2, 0], 0.0, True)
+    """
+    if restarts < 1 or max_sweeps < 1:
+        raise ConfigError(f"restarts and max_sweeps start at 1, not {restarts} and {max_sweeps}")
+    if init is not None:
+        spec.check_perms(init)
+    if order is not None:
+        _check_order(order, spec)
+    options = (spec, cost, order, restarts, init, max_sweeps, frozenset(exclude), check, relative_tolerance, on_sweep)
+    if isinstance(source, list):
+        return [_align(target, one, jax.random.fold_in(key, i), *options) for i, one in enumerate(source)]
+    return _align(target, source, key, *options)
+
+
+def move(posterior: Any, spec: PermutationSpec, perms: Perms) -> Any:
+    """Returns a point or a Gaussian with its units permuted."""
+    if isinstance(posterior, Gaussian):
+        return Gaussian(permute(posterior.mean, spec, perms), permute(posterior.std, spec, perms))
+    return permute(posterior, spec, perms)
+
+
+def _align(
+    target, source, key, spec, cost, order, restarts, init, max_sweeps, exclude, check, tolerance, on_sweep
+) -> Alignment:
+    problem = build(target, source, spec, cost, exclude)
+    searches: list[tuple[str, Descent]] = []
+    for index, (name, perms) in enumerate(starts(problem, key, restarts, init)):
+        sweeps = list(order)[:max_sweeps] if order is not None else _random_order(spec, key, index, max_sweeps)
+        searches.append((name, descend(problem, perms, sweeps, tolerance, on_sweep)))
+    start, found = min(searches, key=lambda search: search[1].history[-1])  # the first of equals
+    return _result(problem, source, check, start, found)
+
+
+def _result(problem: Problem, source: Any, check, start: str, found: Descent) -> Alignment:
+    posterior = move(source, problem.spec, found.perms)
+    if check is not None:
+        _check_function(source, posterior, *check)
+    return Alignment(
+        perms=found.perms,
+        posterior=posterior,
+        history=np.array(found.history),
+        sweeps=found.sweeps,
+        converged=found.converged,
+        moved={group: int((perm != np.arange(perm.size)).sum()) for group, perm in found.perms.items()},
+        seconds=found.seconds,
+        order=found.order,
+        objective=objective(problem, found.perms),
+        cost=problem.cost,
+        start=start,
+    )
+
+
+def _random_order(spec: PermutationSpec, key: jax.Array, start: int, max_sweeps: int) -> list[tuple[str, ...]]:
+    groups = list(spec.sizes)
+    draws = jax.random.uniform(jax.random.fold_in(jax.random.fold_in(key, 0), start), (max_sweeps, len(groups)))
+    return [tuple(groups[i] for i in np.argsort(row, kind="stable")) for row in np.asarray(draws)]
+
+
+def _check_order(order: Sequence[Sequence[str]], spec: PermutationSpec) -> None:
+    sizes = spec.sizes
+    for number, sweep in enumerate(order):
+        if isinstance(sweep, str):
+            raise SpecError(f"order: sweep {number} is the text '{sweep}'; give a list of group names for each sweep")
+        for group in sweep:
+            if group not in sizes:
+                raise SpecError(f"order: there is no group '{group}'; the spec has {', '.join(sizes) or 'none'}")
+
+
+def _check_function(source: Any, moved: Any, apply: Callable[[Any, Any], Any], x: Any) -> None:
+    with jax.default_matmul_precision("highest"):  # reduced precision would hide a small change behind its own error
+        before, after = (np.asarray(apply(q.mean if isinstance(q, Gaussian) else q, x)) for q in (source, moved))
+    gap, scale = float(np.abs(after - before).max()), float(np.abs(before).max())
+    # sums over a layer are reordered, which costs some roundings of its largest terms and no more
+    if not gap <= 1e3 * np.finfo(before.dtype).eps * max(scale, 1.0):
+        raise SymmetryError(
+            f"the aligned network computes another function: outputs differ by {gap:.3g} of {scale:.3g}; "
+            "the spec is wrong for this model, discover and verify it again"
+        )
