@@ -1,5 +1,8 @@
 """Bayesian posteriors in one basin."""
 
+from .inference import VI as VI
+from .inference import Fit as Fit
+from .inference import fit_vi as fit_vi
 from .matching import Alignment as Alignment
 from .matching import align as align
 from .posteriors import Gaussian as Gaussian
