@@ -1,0 +1,58 @@
+"""Adapter of a plain pair of functions, with parameters in any pytree."""
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from ..errors import ModelError
+from ..trees import Tree, path_of
+from .adapter import Keys, Role, adapt, is_array, is_floating
+from .model import Model
+
+
+def from_functions(
+    init: Callable[[Any], Tree],
+    apply: Callable[[Tree, Any], Any],
+    *,
+    statistics: Collection[str] = (),
+    name: str = "the model",
+) -> Model:
+    """Returns the `Model` of `init(key) -> params` and `apply(params, x) -> logits`.
+
+    `params` may be any pytree of arrays; the model's own is a nested dict with the same paths, and the same tree
+    where it is a nested dict already. Integer arrays stay outside, at their value for key 0.
+
+    Args:
+        init: makes parameters from a key.
+        apply: evaluates a batch.
+        statistics: paths of leaves that are statistics of the data and not trained.
+        name: for messages.
+
+    Raises:
+        ModelError: `init` fails, or a leaf is not an array.
+
+    Example:
+        >>> import jax
+        >>> model = from_functions(
+        ...     lambda key: [jax.random.normal(key, (3, 2)), jax.numpy.zeros(2)], lambda p, x: x @ p[0] + p[1]
+        ... )
+        >>> jax.tree.map(jax.numpy.shape, model.init(jax.random.key(0)))
+        {'0': (3, 2), '1': (2,)}
+    """
+    for function, what in ((init, "init(key)"), (apply, "apply(params, x)")):
+        if not callable(function):
+            raise ModelError(f"from_functions takes two functions; {what} is {function!r:.80}")
+
+    def role(keys: Keys, leaf: Any) -> Role:
+        if not is_array(leaf):
+            raise ModelError(
+                f"{name}: parameter '{path_of(keys)}' is {leaf!r:.80}, not an array; "
+                f"wrap it in jnp.asarray or keep it out of the parameters"
+            )
+        if not is_floating(leaf):
+            return "static"
+        return "statistic" if path_of(keys) in statistics else "parameter"
+
+    model = adapt(init, apply, name=name, role=role)
+    for path in set(statistics) - model.statistics:
+        raise ModelError(f"{name}: there is no floating-point parameter '{path}' to be a statistic")
+    return model

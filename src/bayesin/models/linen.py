@@ -1,0 +1,55 @@
+"""Adapter of Flax Linen: `params` is the dict of variable collections that Linen itself returns."""
+
+from typing import Any
+
+import jax.numpy as jnp
+from flax import linen as nn
+from flax.core import unfreeze
+
+from ..errors import ModelError
+from .adapter import Keys, Role, adapt, is_floating
+from .model import Model
+
+
+def from_linen(module: nn.Module, example_x: Any, *, name: str | None = None, **options: Any) -> Model:
+    """Returns the `Model` of a Flax Linen module.
+
+    `params` has Linen's own form, `{"params": …, "batch_stats": …}`, so that variables you trained fit as they
+    are; every collection other than "params" is a statistic.
+
+    Args:
+        module: the module, unbound.
+        example_x: an input, or `jax.ShapeDtypeStruct`, of the shape that the model takes, batch first.
+        name: for messages; the class's name where not given.
+        options: keyword arguments of the module's call that select evaluation, such as `train=False`.
+
+    Raises:
+        ModelError: not a Linen module, or it cannot be initialised on the example.
+
+    Example:
+        >>> import jax
+        >>> model = from_linen(nn.Dense(2), jnp.ones((1, 3)))
+        >>> params = model.init(jax.random.key(0))
+        >>> jax.tree.map(jnp.shape, params)
+        {'params': {'bias': (2,), 'kernel': (3, 2)}}
+        >>> model.apply(params, jnp.ones((5, 3))).shape
+        (5, 2)
+    """
+    if not isinstance(module, nn.Module):
+        raise ModelError(f"from_linen takes a flax.linen.Module instance, not {module!r:.80}")
+    shape, dtype = jnp.shape(example_x), jnp.result_type(example_x)
+
+    def build(key: Any) -> Any:
+        variables = module.init(key, jnp.zeros(shape, dtype), **options)
+        return unfreeze(nn.meta.unbox(variables))  # sharding annotations are of no use to a plain tree
+
+    def call(variables: Any, x: Any) -> Any:
+        return module.apply(variables, x, **options)
+
+    return adapt(build, call, name=name or type(module).__name__, role=_role)
+
+
+def _role(keys: Keys, leaf: Any) -> Role:
+    if not is_floating(leaf):
+        return "static"
+    return "parameter" if keys[0].key == "params" else "statistic"
