@@ -1,0 +1,157 @@
+"""A data set from arrays of one's own: checked, then normalised with the training set's statistics.
+
+Whole-number targets make a classification, floating-point targets a regression (left as they are).
+"""
+
+import numpy as np
+
+from ..errors import DataError
+from .dataset import Dataset, Normalise, check_normalise
+from .features import check_finite, feature_statistics, standardise
+from .pixels import pixel_statistics, pixels_to_floats
+from .subset import check_limit, evenly, stratified, take
+
+MOST_CLASSES = 1 << 20  # more is a column of identifiers, not of labels
+
+
+def from_arrays(
+    x_train: object,
+    y_train: object,
+    x_test: object,
+    y_test: object,
+    *,
+    name: str = "arrays",
+    limit: int | None = None,
+    normalise: Normalise = "standard",
+) -> Dataset:
+    """Returns the data set of four arrays.
+
+    Args:
+        x_train: `(n, features)`, or images `(n, height, width)` or `(n, height, width, channels)`. Bytes are
+            taken for pixels and divided by 255.
+        y_train: labels `(n,)` from 0, or floating-point targets `(n,)` or `(n, outputs)`.
+        x_test: like `x_train`.
+        y_test: like `y_train`.
+        name: for messages and reports.
+        limit: keep so many training and so many test examples, in the shares of the classes.
+        normalise: `"standard"` standardises each channel or feature with the whole training set's mean and
+            standard deviation (a constant one becomes 0); `"unit"` leaves it, bytes between 0 and 1.
+
+    Raises:
+        DataError: shapes, lengths or types do not fit together, or a value is not finite.
+        ConfigError: an option has no meaning.
+
+    Example:
+        >>> data = from_arrays([[0.0], [2.0]], [0, 1], [[4.0]], [1])
+        >>> data.x_train.ravel().tolist(), data.x_test.ravel().tolist(), data.classes
+        ([-1.0, 1.0], [3.0], 2)
+    """
+    check_normalise(normalise)
+    train, test = _inputs(f"{name}: x_train", x_train), _inputs(f"{name}: x_test", x_test)
+    train_targets, test_targets = _targets(f"{name}: y_train", y_train), _targets(f"{name}: y_test", y_test)
+    _check_together(name, train, test, train_targets, test_targets)
+    classes = _classes(name, train_targets, test_targets)
+    train_chosen = _choose(train_targets, classes, limit, "the training set")
+    test_chosen = _choose(test_targets, classes, limit, "the test set")
+    mean, std = _statistics(train, f"{name}: x_train")
+    shift, scale = (mean, std) if normalise == "standard" else (np.zeros_like(mean), np.ones_like(std))
+    return Dataset(
+        _normalised(take(train, train_chosen), shift, scale, f"{name}: x_train"),
+        take(train_targets, train_chosen),
+        _normalised(take(test, test_chosen), shift, scale, f"{name}: x_test"),
+        take(test_targets, test_chosen),
+        name=name,
+        classes=classes,
+        mean=mean,
+        std=std,
+        normalise=normalise,
+    )
+
+
+def _inputs(name: str, values: object) -> np.ndarray:
+    x = _numbers(name, values)
+    if x.ndim not in (2, 3, 4):
+        raise DataError(
+            f"{name} has shape {x.shape}; expected (n, features), (n, height, width) or (n, height, width, channels)"
+        )
+    if not x.size:
+        raise DataError(f"{name} is empty: shape {x.shape}")
+    if x.dtype == np.uint8 and x.ndim == 2:
+        return x / np.float32(255)
+    return x[..., None] if x.ndim == 3 else x
+
+
+def _targets(name: str, values: object) -> np.ndarray:
+    y = _numbers(name, values)
+    if np.issubdtype(y.dtype, np.floating):
+        if y.ndim not in (1, 2) or not y.size:
+            raise DataError(f"{name} has shape {y.shape}; regression targets are (n,) or (n, outputs)")
+        check_finite(y, name)
+        with np.errstate(over="ignore"):
+            narrow = y.astype(np.float32)
+        check_finite(narrow, f"{name}, in float32")
+        return narrow
+    if y.ndim != 1 or not y.size:
+        hint = "; take argmax(1) of one-hot labels" if y.ndim == 2 else ""
+        raise DataError(f"{name} has shape {y.shape}; labels are (n,){hint}")
+    for bad in y[(y < 0) | (y >= MOST_CLASSES)][:1]:
+        raise DataError(f"{name} holds the label {bad}; labels count from 0 and stay below {MOST_CLASSES:,}")
+    return y.astype(np.int32)
+
+
+def _numbers(name: str, values: object) -> np.ndarray:
+    try:
+        array = np.asarray(values)
+    except (ValueError, TypeError) as error:
+        raise DataError(f"{name} is not an array: {error}") from None
+    if array.dtype == np.bool_:
+        return array.astype(np.uint8) if name.endswith(("y_train", "y_test")) else array.astype(np.float32)
+    if not (np.issubdtype(array.dtype, np.integer) or np.issubdtype(array.dtype, np.floating)):
+        raise DataError(f"{name} holds {array.dtype}; expected whole or floating-point numbers")
+    return array
+
+
+def _check_together(name: str, train: np.ndarray, test: np.ndarray, *targets: np.ndarray) -> None:
+    for part, x, y in zip(("train", "test"), (train, test), targets, strict=True):
+        if len(x) != len(y):
+            raise DataError(f"{name}: x_{part} has {len(x)} examples and y_{part} {len(y)}; lengths must agree")
+    if train.shape[1:] != test.shape[1:]:
+        raise DataError(f"{name}: x_train has examples of shape {train.shape[1:]}, x_test of {test.shape[1:]}")
+    if (train.dtype == np.uint8) != (test.dtype == np.uint8):
+        raise DataError(
+            f"{name}: x_train holds {train.dtype}, x_test {test.dtype}; bytes are scaled, so store both alike"
+        )
+    if targets[0].dtype != targets[1].dtype:
+        raise DataError(f"{name}: labels in one of y_train and y_test, regression targets in the other")
+    if targets[0].shape[1:] != targets[1].shape[1:]:
+        raise DataError(f"{name}: y_train has shape {targets[0].shape}, y_test {targets[1].shape}")
+
+
+def _classes(name: str, train: np.ndarray, test: np.ndarray) -> int | None:
+    if train.dtype != np.int32:
+        return None
+    if test.max() > train.max():
+        raise DataError(f"{name}: y_test holds the label {test.max()}, y_train none above {train.max()}")
+    if train.max() == 0:
+        raise DataError(f"{name}: every label is 0; a classification needs two classes, a regression float targets")
+    return int(train.max()) + 1
+
+
+def _choose(targets: np.ndarray, classes: int | None, limit: int | None, what: str) -> np.ndarray:
+    if classes is not None:
+        return stratified(targets, limit, what)
+    number = len(targets) if limit is None else min(check_limit(limit), len(targets))
+    return evenly(len(targets), number)
+
+
+def _statistics(x: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:
+    if x.dtype != np.uint8:
+        return feature_statistics(x, name)
+    mean, std = pixel_statistics(np.moveaxis(x, -1, 1))
+    return mean, np.where(std > 0, std, 1.0)
+
+
+def _normalised(x: np.ndarray, mean: np.ndarray, std: np.ndarray, name: str) -> np.ndarray:
+    if x.dtype != np.uint8:
+        return standardise(x, mean, std, name)
+    return pixels_to_floats(np.moveaxis(x, -1, 1), mean, std)

@@ -1,0 +1,169 @@
+"""`fetch`: a data set from its public mirrors to where `load` finds it, whole or not at all.
+
+Everything arrives, is unpacked and is compared with the published content in a temporary folder beside
+its place; only then the files take their names, each in one step.
+"""
+
+import os
+import shutil
+import tarfile
+import tempfile
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ..errors import DataError
+from ..files import TEMPORARY
+from .content import read_checked
+from .downloads import download
+from .locate import Found, home, locate
+from .sources import Download, File, Source, source_of
+
+LEFTOVER_AGE = 86_400  # seconds; an unfinished folder this old belongs to a process that was killed
+
+OnProgress = Callable[[int, int, str], None]  # bytes so far, bytes in all, the file that is coming
+
+
+class Fetched(NamedTuple):
+    """Where a data set is now, and what had to be downloaded for it."""
+
+    folder: Path
+    downloaded: tuple[str, ...]
+
+
+def fetch(
+    name: str | Source,
+    root: str | Path | None = None,
+    *,
+    mirrors: Sequence[str] | None = None,
+    timeout: float = 30.0,
+    on_progress: OnProgress | None = None,
+) -> Fetched:
+    """Downloads what is missing or damaged of a data set and returns where it is.
+
+    Args:
+        name: `mnist`, `fashion-mnist`, `cifar10` or `cifar100`.
+        root: folder to put it below; by default where a copy is already, else `$BAYESIN_DATA`, else the
+            user's cache. Damaged files found there are kept beside the new ones as `NAME.bad`.
+        mirrors: addresses to try in order instead of the public ones.
+        timeout: seconds without data after which a mirror has stalled.
+        on_progress: called with bytes so far, bytes in all and the name of the file.
+
+    Raises:
+        DataError: no mirror delivered the published files (the message says what each of them did), or
+            the place cannot be written. Nothing half-written is left.
+    """
+    if name == "digits":
+        raise DataError("the digits come with scikit-learn; there is nothing to fetch")
+    source = name if isinstance(name, Source) else source_of(name)
+    folder, bad = _target(source, root)
+    if not bad:
+        return Fetched(folder, ())
+    wanted = [d for d in source.downloads if d.name.endswith(".tar.gz") or d.name.removesuffix(".gz") in bad]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _remove_leftovers(folder)
+        with tempfile.TemporaryDirectory(prefix=f"{TEMPORARY}fetch-", dir=folder) as work:
+            fresh = _download_all(source, wanted, mirrors or source.mirrors, Path(work), timeout, on_progress)
+            for file in source.files:
+                if file.name in bad:
+                    _place(fresh[file.name], folder, bad[file.name])
+    except OSError as error:
+        raise DataError(f"cannot write {folder}: {error.strerror or error}; choose another --root") from None
+    return Fetched(folder, tuple(d.name for d in wanted))
+
+
+def _target(source: Source, root: str | Path | None) -> tuple[Path, dict[str, Path | None]]:
+    """The folder to fill, and the files it lacks: None where absent, the damaged file where there is one."""
+    found = locate(source, root if root is not None and os.path.isdir(Path(root).expanduser()) else None)
+    if found is None or (root is not None and not _is_below(found, home(root))):
+        found = Found(home(root) / source.folders[0], {})
+    bad: dict[str, Path | None] = {}
+    for file in source.files:
+        path = found.paths.get(file.name)
+        if path is None or not _is_good(path, source, file):
+            bad[file.name] = path
+    return found.folder, bad
+
+
+def _is_below(found: Found, root: Path) -> bool:
+    return found.folder == root or root in found.folder.parents
+
+
+def _is_good(path: Path, source: Source, file: File) -> bool:
+    try:
+        read_checked(path, source, file)
+    except DataError:
+        return False
+    return True
+
+
+def _download_all(
+    source: Source,
+    wanted: list[Download],
+    mirrors: Sequence[str],
+    work: Path,
+    timeout: float,
+    on_progress: OnProgress | None,
+) -> dict[str, Path]:
+    """Downloads and unpacks into `work`; returns the checked files by name."""
+    total, done = sum(d.size for d in wanted), 0
+    fresh: dict[str, Path] = {}
+    for item in wanted:
+
+        def report(arrived: int, before: int = done, name: str = item.name) -> None:
+            if on_progress:
+                on_progress(before + arrived, total, name)
+
+        path = download(item, mirrors, work, timeout, report)
+        done += item.size
+        fresh |= (
+            _unpack(path, source, work) if item.name.endswith(".tar.gz") else {item.name.removesuffix(".gz"): path}
+        )
+    for file in source.files:
+        if file.name in fresh:
+            read_checked(fresh[file.name], source, file)
+    return fresh
+
+
+def _unpack(archive: Path, source: Source, work: Path) -> dict[str, Path]:
+    """Takes the expected files, and nothing else, out of a tarball; paths in it are never followed."""
+    expected = {file.name: file for file in source.files}
+    fresh: dict[str, Path] = {}
+    try:
+        with tarfile.open(archive, "r:gz") as tar:
+            for member in tar:
+                file = expected.get(member.name.rpartition("/")[2])
+                if file is None or file.name in fresh or not member.isreg():
+                    continue
+                if member.size != file.size:
+                    raise DataError(
+                        f"{archive.name}: {member.name} has {member.size:,} bytes instead of {file.size:,}"
+                    )
+                content = tar.extractfile(member)
+                with open(work / file.name, "wb") as target:
+                    if content is not None:
+                        shutil.copyfileobj(content, target)
+                fresh[file.name] = work / file.name
+    except (tarfile.TarError, zlib.error, EOFError) as error:
+        raise DataError(f"{archive.name} is not a whole tarball: {error}") from None
+    if missing := [name for name in expected if name not in fresh]:
+        raise DataError(f"{archive.name} lacks {', '.join(missing)}")
+    return fresh
+
+
+def _place(fresh: Path, folder: Path, damaged: Path | None) -> None:
+    """Gives a checked file its name; a damaged one steps aside first, since it may be of use elsewhere."""
+    with open(fresh, "rb") as file:
+        os.fsync(file.fileno())
+    if damaged is not None:
+        os.replace(damaged, damaged.with_name(f"{damaged.name}.bad"))
+    os.replace(fresh, folder / fresh.name)
+
+
+def _remove_leftovers(folder: Path) -> None:
+    for path in folder.glob(f"{TEMPORARY}fetch-*"):
+        if path.is_dir() and time.time() - path.stat().st_mtime > LEFTOVER_AGE:
+            shutil.rmtree(path, ignore_errors=True)

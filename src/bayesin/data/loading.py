@@ -1,0 +1,128 @@
+"""`load`: a data set by name, found, checked, normalised."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import DataError
+from .arrays import from_arrays
+from .cifar import parse_cifar
+from .content import read_checked
+from .dataset import Dataset, Normalise, check_normalise
+from .digits import TOP, read_digits
+from .idx import parse_idx
+from .locate import Found, locate, searched
+from .npz import read_npz
+from .pixels import in_threads, pixel_statistics, pixels_to_floats
+from .sources import Source, source_of
+from .subset import stratified, take
+
+
+def load(
+    name: str | Path,
+    root: str | Path | None = None,
+    limit: int | None = None,
+    *,
+    normalise: Normalise = "standard",
+) -> Dataset:
+    """Returns a data set, normalised with the statistics of its training set.
+
+    Args:
+        name: `digits`, `mnist`, `fashion-mnist`, `cifar10`, `cifar100` (fine labels), or the path of an
+            `.npz` file with x_train, y_train, x_test and y_test (see `from_arrays`).
+        root: folder to search first; then `$BAYESIN_DATA`, `./data`, the user's cache and system packages.
+        limit: keep so many training and so many test examples, in the shares of the classes, always the
+            same ones. The statistics stay those of the whole training set.
+        normalise: `"standard"` makes each channel of the training set mean 0 and standard deviation 1;
+            `"unit"` only divides pixels by their largest value.
+
+    Raises:
+        DataError: no such data set, files missing, or a file that is not what it should be.
+        ConfigError: an option has no meaning.
+
+    Example:
+        >>> load("digits", limit=100)
+        Dataset('digits', 100 training and 100 test examples of shape (8, 8, 1), 10 classes)
+    """
+    check_normalise(normalise)
+    text = os.fspath(name)
+    if text.endswith(".npz"):
+        path = Path(root, text) if root is not None and not os.path.isfile(text) else Path(text)
+        return from_arrays(**read_npz(path), name=path.stem, limit=limit, normalise=normalise)
+    if text == "digits":
+        return _dataset("digits", 10, read_digits(), limit, normalise, TOP)
+    if os.sep in text and not text.endswith(os.sep):
+        raise DataError(f"'{text}' is neither a data set nor an .npz file; other formats are not read")
+    source = source_of(text)
+    return _dataset(source.name, source.classes, read_files(source, root), limit, normalise)
+
+
+def read_files(
+    source: Source, root: str | Path | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Returns the checked training images and labels, test images and labels, as bytes `(n, c, h, w)`."""
+    found = find(source, root)
+    contents = in_threads(lambda file: read_checked(found.paths[file.name], source, file), source.files)
+    names = [str(found.paths[file.name]) for file in source.files]
+    if source.reader == "idx":
+        x_train, y_train, x_test, y_test = (
+            parse_idx(content, axes, name) for content, axes, name in zip(contents, (3, 1, 3, 1), names, strict=True)
+        )
+        return x_train[:, None], y_train, x_test[:, None], y_test
+    batches = [parse_cifar(content, source.classes, name) for content, name in zip(contents, names, strict=True)]
+    (x_train, y_train), (x_test, y_test) = _join(batches[:-1]), batches[-1]
+    return x_train, y_train, x_test, y_test
+
+
+def find(source: Source, root: str | Path | None = None) -> Found:
+    """Returns where all files of a data set are, or raises `DataError` with what to do."""
+    found = locate(source, root)
+    if found is None:
+        places = ", ".join(str(place) for place in searched(source, root))
+        raise DataError(
+            f"{source.title} is not on this machine (searched {places}); 'bayesin data fetch {source.name}' gets it"
+        )
+    if missing := found.missing(source):
+        raise DataError(
+            f"{found.folder} lacks {', '.join(missing)} of {source.title}; "
+            f"'bayesin data fetch {source.name}' completes it"
+        )
+    return found
+
+
+def check(name: str | Source, root: str | Path | None = None) -> Found:
+    """Returns where a data set is after comparing every file with the published one.
+
+    Raises:
+        DataError: a file is absent or not what it should be; the message names it and says what is wrong.
+    """
+    source = name if isinstance(name, Source) else source_of(name)
+    found = find(source, root)
+    in_threads(lambda file: len(read_checked(found.paths[file.name], source, file)), source.files)
+    return found
+
+
+def _join(batches: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    if len(batches) == 1:
+        return batches[0]
+    return np.concatenate([x for x, _ in batches]), np.concatenate([y for _, y in batches])
+
+
+def _dataset(name: str, classes: int, parts, limit: int | None, normalise: Normalise, top: int = 255) -> Dataset:
+    x_train, y_train, x_test, y_test = parts
+    train = stratified(y_train, limit, f"the training set of {name}")
+    test = stratified(y_test, limit, f"the test set of {name}")
+    mean, std = pixel_statistics(x_train, top)
+    shift, scale = (mean, std) if normalise == "standard" else (np.zeros_like(mean), np.ones_like(std))
+    return Dataset(
+        pixels_to_floats(take(x_train, train), shift, scale, top),
+        take(y_train, train),
+        pixels_to_floats(take(x_test, test), shift, scale, top),
+        take(y_test, test),
+        name=name,
+        classes=classes,
+        mean=mean,
+        std=std,
+        normalise=normalise,
+    )

@@ -1,0 +1,258 @@
+"""The published image data sets: their files, where they lie, and what they must contain.
+
+`sha256` of a `File` is that of its decompressed content, so a file that was compressed again is the same
+file; `sha256` of a `Download` is that of the archive as its authors publish it. MNIST: LeCun, Cortes and
+Burges. Fashion-MNIST: Xiao, Rasul and Vollgraf 2017. CIFAR: Krizhevsky 2009, the binary version.
+"""
+
+import difflib
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ..errors import DataError
+
+
+class File(NamedTuple):
+    """One file of a data set, known by its content."""
+
+    name: str  # without .gz
+    role: str  # what it holds, for people
+    size: int  # bytes, decompressed
+    sha256: str  # of the decompressed content
+
+
+class Download(NamedTuple):
+    """One thing that a mirror offers: a gzipped file, or a tarball of several."""
+
+    name: str  # last part of the address
+    size: int  # bytes, as it travels
+    sha256: str  # as it travels
+
+
+class Source(NamedTuple):
+    """One data set: its files, where people keep them and where they are offered."""
+
+    name: str
+    title: str
+    reader: str  # "idx" or "cifar"
+    shape: tuple[int, int, int]  # of one image, height × width × channels
+    classes: int
+    files: tuple[File, ...]  # training images, training labels, then test; or training batches, then test
+    folders: tuple[str, ...]  # below a root; the first is where `fetch` puts the files
+    downloads: tuple[Download, ...]
+    mirrors: tuple[str, ...]  # addresses that a download's name completes, tried in this order
+    system: tuple[str, ...] = ()  # folders of system packages
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files, decompressed."""
+        return sum(file.size for file in self.files)
+
+
+def _idx(images: str, labels: str, test_images: str, test_labels: str) -> tuple[File, ...]:
+    return (
+        File("train-images-idx3-ubyte", "training images", 47_040_016, images),
+        File("train-labels-idx1-ubyte", "training labels", 60_008, labels),
+        File("t10k-images-idx3-ubyte", "test images", 7_840_016, test_images),
+        File("t10k-labels-idx1-ubyte", "test labels", 10_008, test_labels),
+    )
+
+
+_MNIST = Source(
+    name="mnist",
+    title="MNIST",
+    reader="idx",
+    shape=(28, 28, 1),
+    classes=10,
+    files=_idx(
+        "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+        "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+        "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+        "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+    ),
+    folders=("MNIST/raw", "mnist", "MNIST"),
+    downloads=(
+        Download(
+            "train-images-idx3-ubyte.gz",
+            9_912_422,
+            "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+        ),
+        Download(
+            "train-labels-idx1-ubyte.gz",
+            28_881,
+            "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+        ),
+        Download(
+            "t10k-images-idx3-ubyte.gz",
+            1_648_877,
+            "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+        ),
+        Download(
+            "t10k-labels-idx1-ubyte.gz",
+            4_542,
+            "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+        ),
+    ),
+    mirrors=(
+        "https://ossci-datasets.s3.amazonaws.com/mnist/",
+        "https://storage.googleapis.com/cvdf-datasets/mnist/",
+    ),
+)
+
+_FASHION_MNIST = Source(
+    name="fashion-mnist",
+    title="Fashion-MNIST",
+    reader="idx",
+    shape=(28, 28, 1),
+    classes=10,
+    files=_idx(
+        "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+        "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+        "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+        "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+    ),
+    folders=("FashionMNIST/raw", "fashion-mnist", "FashionMNIST", "fashion"),
+    downloads=(
+        Download(
+            "train-images-idx3-ubyte.gz",
+            26_421_880,
+            "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+        ),
+        Download(
+            "train-labels-idx1-ubyte.gz",
+            29_515,
+            "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+        ),
+        Download(
+            "t10k-images-idx3-ubyte.gz",
+            4_422_102,
+            "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+        ),
+        Download(
+            "t10k-labels-idx1-ubyte.gz",
+            5_148,
+            "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
+        ),
+    ),
+    mirrors=(
+        "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/",
+        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",  # plain HTTP; the checksum guards it
+    ),
+    system=("/usr/share/datasets/fashion-mnist",),  # Debian's dataset-fashion-mnist
+)
+
+_CIFAR10 = Source(
+    name="cifar10",
+    title="CIFAR-10",
+    reader="cifar",
+    shape=(32, 32, 3),
+    classes=10,
+    files=(
+        File(
+            "data_batch_1.bin",
+            "training batch 1",
+            30_730_000,
+            "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
+        ),
+        File(
+            "data_batch_2.bin",
+            "training batch 2",
+            30_730_000,
+            "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",
+        ),
+        File(
+            "data_batch_3.bin",
+            "training batch 3",
+            30_730_000,
+            "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67",
+        ),
+        File(
+            "data_batch_4.bin",
+            "training batch 4",
+            30_730_000,
+            "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48",
+        ),
+        File(
+            "data_batch_5.bin",
+            "training batch 5",
+            30_730_000,
+            "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
+        ),
+        File(
+            "test_batch.bin",
+            "test batch",
+            30_730_000,
+            "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
+        ),
+    ),
+    folders=("cifar-10-batches-bin", "cifar10", "cifar-10"),
+    downloads=(
+        Download(
+            "cifar-10-binary.tar.gz",
+            170_052_171,
+            "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+        ),
+    ),
+    mirrors=(
+        "https://www.cs.toronto.edu/~kriz/",
+        "https://storage.googleapis.com/s4tf-hosted-binaries/datasets/CIFAR10/",
+    ),
+)
+
+_CIFAR100 = Source(
+    name="cifar100",
+    title="CIFAR-100",
+    reader="cifar",
+    shape=(32, 32, 3),
+    classes=100,
+    files=(
+        File(
+            "train.bin",
+            "training set",
+            153_700_000,
+            "f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29",
+        ),
+        File(
+            "test.bin",
+            "test set",
+            30_740_000,
+            "d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a",
+        ),
+    ),
+    folders=("cifar-100-binary", "cifar100", "cifar-100"),
+    downloads=(
+        Download(
+            "cifar-100-binary.tar.gz",
+            168_513_733,
+            "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
+        ),
+    ),
+    mirrors=(
+        "https://www.cs.toronto.edu/~kriz/",
+        "http://www.cs.toronto.edu/~kriz/",  # behind proxies that break TLS; the checksum guards it
+    ),
+)
+
+SOURCES = {source.name: source for source in (_MNIST, _FASHION_MNIST, _CIFAR10, _CIFAR100)}
+NAMES = ("digits", *SOURCES)
+
+
+def source_of(name: str) -> Source:
+    """Returns the data set of this name.
+
+    Raises:
+        DataError: there is no such data set; the nearest name is suggested.
+
+    Example:
+        >>> source_of("cifar10").shape
+        (32, 32, 3)
+    """
+    if name not in SOURCES:
+        raise DataError(f"there is no data set '{name}'{suggest(name, NAMES)}; known are {', '.join(NAMES)}")
+    return SOURCES[name]
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """A suggestion for a misspelt word, or nothing."""
+    close = difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.5)
+    return f"; did you mean '{close[0]}'?" if close else ""
