@@ -1,10 +1,15 @@
 """Bayesian posteriors in one basin."""
 
+from .evaluation import Barrier as Barrier
+from .evaluation import barrier as barrier
+from .evaluation import plane as plane
 from .inference import VI as VI
 from .inference import Fit as Fit
 from .inference import fit_vi as fit_vi
 from .matching import Alignment as Alignment
 from .matching import align as align
+from .paths import geodesic as geodesic
+from .paths import mixture as mixture
 from .posteriors import Gaussian as Gaussian
 from .posteriors import Samples as Samples
 from .symmetry import PermutationSpec as PermutationSpec

@@ -1,0 +1,217 @@
+"""The marginalised loss barrier along a path between two posteriors.
+
+With L the marginal loss (`predict.py`) and q_τ the posterior at τ,
+
+    value            max_τ [ L(q_τ) − ((1 − τ) L(q_0) + τ L(q_1)) ]       height above the chord
+    value_over_mean  max_τ L(q_τ) − ½ (L(q_0) + L(q_1))                   height above the mean of the ends
+
+The two agree where the ends are equally good; on a straight line between unequal ends the first is zero
+and the second is not. Neither is clipped. As both ends belong to the grid the first is never below zero, and a
+maximum of noisy numbers leans upwards: "zero" means "within the standard error", which is small because
+every τ sees the same noise.
+
+References: Entezari et al. 2022 and Ainsworth et al. 2023 (points); Rossi et al. 2023 (marginal).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..errors import ConfigError, PosteriorError
+from ..trees import Tree
+from . import metrics
+from .chunks import Plan
+from .predict import Predictive, as_posterior, evaluate_prepared, prepare, standard_error
+from .stream import categorical
+
+
+@dataclass(frozen=True)
+class Barrier:
+    """Losses along a path, and how high they rise. Arrays have one entry for each τ."""
+
+    taus: np.ndarray
+    nll: np.ndarray  # marginal loss, nats per example
+    accuracy: np.ndarray | None  # None where the likelihood is not categorical; so are the scores below
+    ece: np.ndarray | None
+    brier: np.ndarray | None
+    standard_errors: np.ndarray  # Monte-Carlo standard error of the height above the chord
+    bias: np.ndarray  # estimated upward Monte-Carlo bias of `nll`
+    standard_error_over_mean: float
+    samples: int  # draws of the weights; 1 where every posterior is a point
+    examples: int
+    calibration: np.ndarray | None = None  # (taus, 3, bins): confidence, accuracy, count
+    confusion: np.ndarray | None = None  # (taus, classes, classes): true class, named class
+    kept: np.ndarray | None = None  # examples whose probabilities were kept
+    probabilities: np.ndarray | None = None  # (taus, kept, classes)
+
+    @property
+    def excess(self) -> np.ndarray:
+        """Height of the loss above the chord between its ends."""
+        return self.nll - _chord(self.nll, self.taus)
+
+    @property
+    def value(self) -> float:
+        """The barrier: the largest height above the chord."""
+        return float(self.excess.max())
+
+    @property
+    def value_over_mean(self) -> float:
+        """The other definition: the largest loss minus the mean of the two ends."""
+        return float(self.nll.max() - 0.5 * (self.nll[0] + self.nll[-1]))
+
+    @property
+    def argmax(self) -> float:
+        """The τ at which `value` is reached."""
+        return float(self.taus[self.excess.argmax()])
+
+    @property
+    def standard_error(self) -> float:
+        """Monte-Carlo standard error of `value`, at the τ where it is reached."""
+        return float(self.standard_errors[self.excess.argmax()])
+
+    @property
+    def accuracy_drop(self) -> float | None:
+        """The same definition on accuracy: how far it falls below the chord, as a share."""
+        return None if self.accuracy is None else float((_chord(self.accuracy, self.taus) - self.accuracy).max())
+
+    def to_json(self, *, detail: bool = False) -> dict[str, Any]:
+        """Plain numbers; with `detail` also calibration, confusion and kept probabilities."""
+        names = ["taus", "nll", "accuracy", "ece", "brier", "standard_errors", "bias"]
+        names += ["calibration", "confusion", "kept", "probabilities"] if detail else []
+        scalars = ["value", "standard_error", "argmax", "value_over_mean", "standard_error_over_mean"]
+        scalars += ["accuracy_drop", "samples", "examples"]
+        arrays = {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in scalars} | {
+            name: None if array is None else array.tolist() for name, array in arrays.items()
+        }
+
+
+def barrier(
+    path: Callable[[Any], Any],
+    apply: Callable[[Tree, Any], Any],
+    data: tuple[Any, Any],
+    *,
+    key: jax.Array,
+    samples: int = 128,
+    taus: int | Sequence[float] = 25,
+    log_likelihood: Callable[[jax.Array, jax.Array], jax.Array] = categorical,
+    keep: int | Sequence[int] = 0,
+    on_tau: Callable[[int, float, float], None] | None = None,
+    chunks: Plan | None = None,
+) -> Barrier:
+    """Returns the marginal loss along a path and its barrier, with Monte-Carlo error.
+
+    Points are evaluated once and exactly: between two of them this is the ordinary loss barrier.
+
+    Args:
+        path: from `geodesic` or `mixture`, or any function of τ that returns a posterior.
+        apply: the network, `apply(params, x)`.
+        data: inputs and targets of the training or the test set.
+        key: seed of the draws, the same for every τ.
+        samples: draws of the weights.
+        taus: an odd number of equispaced points, so that 0, ½ and 1 belong to the grid, or the points.
+        log_likelihood: `(outputs, targets) -> (batch,)`; `Normal(std)` for regression.
+        keep: how many examples' class probabilities to keep at every τ, or which.
+        on_tau: called with (number of τs done, τ, loss) after each.
+        chunks: examples and draws at once; chosen from the sizes when left out.
+
+    Raises:
+        ConfigError: a grid without its ends or middle.
+        PosteriorError: a loss that is not a number; says at which τ.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from bayesin.paths import geodesic
+        >>> path = geodesic({"w": jnp.array([[4.0, -4.0]])}, {"w": jnp.array([[-4.0, 4.0]])})
+        >>> x, y = jnp.array([[1.0], [-1.0]]), jnp.array([0, 1])
+        >>> found = barrier(path, lambda p, x: x @ p["w"] ** 2, (x, y), key=jax.random.key(0), taus=3)
+        >>> found.nll.round(4).tolist(), found.samples
+        ([0.6931, 0.6931, 0.6931], 1)
+    """
+    grid = _grid(taus)
+    prepared = prepare(as_posterior(path(0.0)), apply, data, samples, log_likelihood, chunks)
+    kept = _kept(keep, prepared.count)
+    labels = np.asarray(data[1])
+    found: list[Predictive] = []
+    rows: list[dict[str, Any]] = []
+    for number, tau in enumerate(grid):
+        try:
+            found.append(evaluate_prepared(as_posterior(path(tau)), prepared, key, samples))
+        except PosteriorError as error:
+            raise PosteriorError(f"at τ = {tau:g}: {error}") from None
+        rows.append(_scores(found[-1], labels, kept))
+        found[-1] = found[-1]._replace(log_probs=None)  # one set of probabilities in memory at a time
+        if on_tau is not None:
+            on_tau(number + 1, float(tau), found[-1].nll)
+    scores = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+    return Barrier(
+        taus=grid,
+        nll=np.array([one.nll for one in found]),
+        accuracy=scores.get("accuracy"),
+        ece=scores.get("ece"),
+        brier=scores.get("brier"),
+        standard_errors=_errors_above_chord(found, grid),
+        bias=np.array([one.bias for one in found]),
+        standard_error_over_mean=_error_above_mean(found),
+        samples=max(len(one.ratios) for one in found),
+        examples=prepared.count,
+        calibration=scores.get("calibration"),
+        confusion=scores.get("confusion"),
+        kept=kept if len(kept) and "probabilities" in scores else None,
+        probabilities=scores.get("probabilities"),
+    )
+
+
+def _grid(taus: int | Sequence[float]) -> np.ndarray:
+    if isinstance(taus, int):
+        if taus < 3 or taus % 2 == 0:
+            raise ConfigError(f"taus={taus}: use an odd number, at least 3, so that 0, ½ and 1 are all on the grid")
+        return np.arange(taus) / (taus - 1)  # exact at 0, ½ and 1
+    grid = np.asarray(taus, np.float64)
+    if grid.ndim != 1 or not np.all(np.diff(grid) > 0) or not {0.0, 0.5, 1.0} <= set(grid.tolist()):
+        raise ConfigError("the points τ must rise from 0 to 1 and hold 0, ½ and 1")
+    if grid[0] != 0 or grid[-1] != 1:
+        raise ConfigError(f"the points τ must lie between 0 and 1, not from {grid[0]:g} to {grid[-1]:g}")
+    return grid
+
+
+def _kept(keep: int | Sequence[int], count: int) -> np.ndarray:
+    kept = np.arange(min(keep, count)) if isinstance(keep, int) else np.asarray(keep, np.int64).reshape(-1)
+    if len(kept) and (kept.min() < 0 or kept.max() >= count):
+        raise ConfigError(f"keep= names example {int(kept.max())}; there are {count}")
+    return kept
+
+
+def _scores(found: Predictive, labels: np.ndarray, kept: np.ndarray) -> dict[str, Any]:
+    if found.log_probs is None:
+        return {}
+    probs = np.exp(found.log_probs.astype(np.float64))
+    scores = {
+        "accuracy": metrics.accuracy(probs, labels),
+        "ece": metrics.ece(probs, labels),
+        "brier": metrics.brier(probs, labels),
+        "calibration": np.stack(metrics.calibration(probs, labels)),
+        "confusion": metrics.confusion(probs, labels),
+    }
+    return scores | ({"probabilities": probs[kept]} if len(kept) else {})
+
+
+def _chord(values: np.ndarray, taus: np.ndarray) -> np.ndarray:
+    return values[0] + taus * (values[-1] - values[0])  # exactly flat where the ends are equal
+
+
+def _errors_above_chord(found: list[Predictive], taus: np.ndarray) -> np.ndarray:
+    """Draw s enters every τ with the same noise, so its effect on the height is the same combination of ratios."""
+    ratios = [one.ratios for one in found]  # a point has a single one, which broadcasts: it never varies
+    first, last = ratios[0], ratios[-1]
+    return np.array(
+        [standard_error(one - ((1 - tau) * first + tau * last)) for one, tau in zip(ratios, taus, strict=True)]
+    )
+
+
+def _error_above_mean(found: list[Predictive]) -> float:
+    highest = max(found, key=lambda one: one.nll).ratios
+    return standard_error(highest - 0.5 * (found[0].ratios + found[-1].ratios))

@@ -1,0 +1,127 @@
+"""Scores of predictive probabilities, in float64 on the host.
+
+nll        −mean_i log p_i(y_i), nats per example
+accuracy   share of examples whose most probable class is right
+ece        Σ_b (n_b / N) |accuracy_b − confidence_b| over 15 bins of equal width (Guo et al. 2017)
+brier      mean_i Σ_c (p_i(c) − [c = y_i])²,  between 0 and 2
+agreement  share of examples on which two predictions name the same class
+total variation   mean_i ½ Σ_c |p_i(c) − q_i(c)|,  between 0 and 1
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..errors import DataError
+
+BINS = 15
+
+
+class Calibration(NamedTuple):
+    """What a reliability diagram shows; NaN-free: an empty bin has count 0 and zeros."""
+
+    confidence: np.ndarray  # mean probability of the named class, one entry a bin
+    accuracy: np.ndarray
+    count: np.ndarray
+
+
+def nll(log_probs: Any, y: Any) -> float:
+    """Returns the mean negative log-probability of the labels.
+
+    Example:
+        >>> round(nll(np.log([[0.5, 0.5], [0.25, 0.75]]), [0, 1]), 4)
+        0.4904
+    """
+    log_probs, y = _checked(log_probs, y)
+    return float(-log_probs[np.arange(len(y)), y].mean())
+
+
+def accuracy(probs: Any, y: Any) -> float:
+    """Returns the share of right answers; probabilities or log-probabilities alike.
+
+    Example:
+        >>> accuracy([[0.5, 0.1], [0.2, 0.8]], [0, 0])
+        0.5
+    """
+    probs, y = _checked(probs, y)
+    return float((probs.argmax(1) == y).mean())
+
+
+def brier(probs: Any, y: Any) -> float:
+    """Returns the Brier score.
+
+    Example:
+        >>> brier([[1.0, 0.0], [1.0, 0.0]], [0, 1])
+        1.0
+    """
+    probs, y = _checked(probs, y)
+    return float(((probs - np.eye(probs.shape[1])[y]) ** 2).sum(1).mean())
+
+
+def calibration(probs: Any, y: Any, bins: int = BINS) -> Calibration:
+    """Returns confidence, accuracy and count in bins of equal width over the confidence (0, 1]."""
+    probs, y = _checked(probs, y)
+    confidence, right = probs.max(1), probs.argmax(1) == y
+    # A confidence on a boundary belongs to the bin below it, as in the usual definition (lower, upper].
+    place = np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)
+    count = np.bincount(place, minlength=bins)
+    some = np.maximum(count, 1)
+    return Calibration(
+        np.bincount(place, confidence, bins) / some, np.bincount(place, right.astype(float), bins) / some, count
+    )
+
+
+def ece(probs: Any, y: Any, bins: int = BINS) -> float:
+    """Returns the expected calibration error.
+
+    Example:
+        >>> round(ece([[0.8, 0.2], [0.8, 0.2]], [0, 1]), 4)
+        0.3
+    """
+    found = calibration(probs, y, bins)
+    return float((found.count * np.abs(found.accuracy - found.confidence)).sum() / found.count.sum())
+
+
+def confusion(probs: Any, y: Any) -> np.ndarray:
+    """Returns the counts of (true class, named class)."""
+    probs, y = _checked(probs, y)
+    classes = probs.shape[1]
+    return np.bincount(y * classes + probs.argmax(1), minlength=classes**2).reshape(classes, classes)
+
+
+def agreement(probs: Any, others: Any) -> float:
+    """Returns the share of examples on which two predictions name the same class.
+
+    Example:
+        >>> agreement([[0.9, 0.1], [0.9, 0.1]], [[0.6, 0.4], [0.4, 0.6]])
+        0.5
+    """
+    probs, others = _pair(probs, others)
+    return float((probs.argmax(1) == others.argmax(1)).mean())
+
+
+def total_variation(probs: Any, others: Any) -> float:
+    """Returns the mean total variation distance between two predictions, with its factor ½.
+
+    Example:
+        >>> total_variation([[1.0, 0.0]], [[0.0, 1.0]])
+        1.0
+    """
+    probs, others = _pair(probs, others)
+    return float(0.5 * np.abs(probs - others).sum(1).mean())
+
+
+def _checked(probs: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+    probs, y = np.asarray(probs, np.float64), np.asarray(y)
+    if probs.ndim != 2 or y.shape != probs.shape[:1] or not len(y):
+        raise DataError(f"need probabilities (examples, classes) and as many labels: {probs.shape} and {y.shape}")
+    if not np.issubdtype(y.dtype, np.integer) or y.min() < 0 or y.max() >= probs.shape[1]:
+        raise DataError(f"labels must be whole numbers from 0 to {probs.shape[1] - 1}")
+    return probs, y
+
+
+def _pair(probs: Any, others: Any) -> tuple[np.ndarray, np.ndarray]:
+    probs, others = np.asarray(probs, np.float64), np.asarray(others, np.float64)
+    if probs.ndim != 2 or probs.shape != others.shape or not len(probs):
+        raise DataError(f"need two predictions of one shape (examples, classes): {probs.shape} and {others.shape}")
+    return probs, others
