@@ -14,6 +14,7 @@ from .posteriors import Gaussian as Gaussian
 from .posteriors import Samples as Samples
 from .symmetry import PermutationSpec as PermutationSpec
 from .symmetry import compose as compose
+from .symmetry import discover as discover
 from .symmetry import invert as invert
 from .symmetry import permute as permute
 from .symmetry import transpositions as transpositions

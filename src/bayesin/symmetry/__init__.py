@@ -1,5 +1,6 @@
 """Permutation symmetry: found in the jaxpr, verified numerically, acting on trees."""
 
+from .discover import discover as discover
 from .permutations import compose as compose
 from .permutations import invert as invert
 from .permutations import transpositions as transpositions

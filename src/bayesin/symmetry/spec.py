@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.core import Tracer
 
 from ..errors import SpecError
 from ..trees import Tree, flatten
@@ -178,7 +179,7 @@ class PermutationSpec:
 
 def check_permutation(perm: Any, size: int, group: str) -> None:
     """Raises `SpecError` unless `perm` is a permutation of `range(size)`; traced values pass unseen."""
-    if isinstance(perm, jax.core.Tracer):
+    if isinstance(perm, Tracer):
         return
     array = np.asarray(perm)
     if array.shape != (size,):

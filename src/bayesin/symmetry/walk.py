@@ -1,0 +1,77 @@
+"""One walk through a jaxpr, equation by equation."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from jax.extend.core import Literal
+
+from .factors import Array, Units, resolve, size_of
+from .rules import RULES, Equation, calls, freeze
+from .rules.constants import closed_over
+
+
+class Walk:
+    """Carries axes through a jaxpr, and remembers in which order it met the units of the parameters."""
+
+    def __init__(self):
+        self.met: dict[Units, int] = {}
+        self._known: dict[int, tuple[Any, Array]] = {}  # constants by identity; held, so that no id comes back
+
+    def run(
+        self, jaxpr: Any, consts: Sequence[Any], arrays: Sequence[Array], numbers: dict[Any, int], place: str = ""
+    ) -> list[Array]:
+        """Returns the axes of the outputs of a jaxpr.
+
+        Args:
+            jaxpr: the equations.
+            consts: values of its `constvars`.
+            arrays: axes of its inputs.
+            numbers: number of an equation by its output, where that is not its place in this jaxpr.
+            place: number of the equation that holds this jaxpr, and a dot.
+        """
+        axes: dict[Any, Array] = dict(zip(jaxpr.constvars, map(self._constant, consts), strict=True))
+        axes.update(zip(jaxpr.invars, arrays, strict=True))
+
+        def read(atom: Any) -> Array:
+            return self._constant(atom.val) if isinstance(atom, Literal) else axes[atom]
+
+        for index, eqn in enumerate(jaxpr.eqns):
+            number = next((numbers[var] for var in eqn.outvars if var in numbers), index)
+            outputs = self._step(eqn, [read(atom) for atom in eqn.invars], f"{place}{number}")
+            axes.update(zip(eqn.outvars, outputs, strict=True))
+        return [read(atom) for atom in jaxpr.outvars]
+
+    def _step(self, eqn: Any, arrays: list[Array], number: str) -> list[Array]:
+        name = eqn.primitive.name
+        shapes = tuple(getattr(var.aval, "shape", ()) for var in eqn.outvars)
+
+        def enter(inner: Any, inputs: Sequence[Array]) -> list[Array]:
+            return self.run(
+                getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), inputs, {}, place=f"{number}."
+            )
+
+        if name not in calls.RULES:
+            self._meet(arrays)
+        equation = Equation(name, eqn.params, shapes, number, enter)
+        rule = freeze if _is_empty(arrays, shapes) else RULES.get(name, freeze)
+        outputs = [tuple(map(resolve, array)) for array in rule(equation, *arrays)]
+        if [tuple(map(size_of, array)) for array in outputs] != list(shapes):
+            return freeze(equation, *arrays)  # a primitive that changed its meaning since its rule was written
+        return outputs
+
+    def _meet(self, arrays: list[Array]) -> None:
+        for factor in (factor for array in arrays for axis in array for factor in axis):
+            if isinstance(factor, Units):
+                self.met.setdefault(factor, len(self.met))
+
+    def _constant(self, value: Any) -> Array:
+        if not getattr(value, "shape", ()):
+            return ()
+        if id(value) not in self._known:
+            self._known[id(value)] = (value, closed_over(value))
+        return self._known[id(value)][1]
+
+
+def _is_empty(arrays: list[Array], shapes: tuple[tuple[int, ...], ...]) -> bool:
+    """Whether an equation handles arrays without entries, of which no product of factors speaks."""
+    return any(0 in shape for shape in shapes) or any(size_of(axis) == 0 for array in arrays for axis in array)
