@@ -10,6 +10,7 @@ means and of stds. A point has no second term, which gives ordinary weight match
 References: Ainsworth et al. 2023 (points); Rossi et al. 2023 (distributions).
 """
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +22,8 @@ from ..errors import ConfigError, SpecError, SymmetryError
 from ..posteriors import Gaussian
 from ..symmetry import Perms, PermutationSpec, permute
 from .descent import Descent, Sweep, descend
-from .features import Problem, build, objective
+from .features import build, objective
+from .similarity import Similarities
 from .starts import starts
 
 
@@ -111,32 +113,45 @@ def move(posterior: Any, spec: PermutationSpec, perms: Perms) -> Any:
 def _align(
     target, source, key, spec, cost, order, restarts, init, max_sweeps, exclude, check, tolerance, on_sweep
 ) -> Alignment:
+    clock = time.perf_counter()
     problem = build(target, source, spec, cost, exclude)
+    similarities = Similarities(problem)
+    prepared = time.perf_counter() - clock
     searches: list[tuple[str, Descent]] = []
-    for index, (name, perms) in enumerate(starts(problem, key, restarts, init)):
+    for index, (name, perms) in enumerate(starts(similarities, key, restarts, init)):
         sweeps = list(order)[:max_sweeps] if order is not None else _random_order(spec, key, index, max_sweeps)
-        searches.append((name, descend(problem, perms, sweeps, tolerance, on_sweep)))
-    start, found = min(searches, key=lambda search: search[1].history[-1])  # the first of equals
-    return _result(problem, source, check, start, found)
+        searches.append((name, descend(similarities, perms, sweeps, tolerance, on_sweep)))
+    start, found = min(searches, key=lambda search: search[1].objective)  # the first of equals
+    seconds = {name: sum(search.seconds[name] for _, search in searches) for name in found.seconds}
+    seconds["similarity"] += prepared
+    return _result(problem, source, check, start, found, seconds, clock)
 
 
-def _result(problem: Problem, source: Any, check, start: str, found: Descent) -> Alignment:
+def _result(problem, source, check, start: str, found: Descent, seconds: dict[str, float], clock: float) -> Alignment:
     posterior = move(source, problem.spec, found.perms)
     if check is not None:
         _check_function(source, posterior, *check)
+    reached = objective(problem, found.perms)
     return Alignment(
         perms=found.perms,
         posterior=posterior,
-        history=np.array(found.history),
+        history=_history(found, reached),
         sweeps=found.sweeps,
         converged=found.converged,
         moved={group: int((perm != np.arange(perm.size)).sum()) for group, perm in found.perms.items()},
-        seconds=found.seconds,
+        seconds={**seconds, "total": time.perf_counter() - clock},
         order=found.order,
-        objective=objective(problem, found.perms),
+        objective=reached,
         cost=problem.cost,
         start=start,
     )
+
+
+def _history(found: Descent, reached: float) -> np.ndarray:
+    """The objective after every step, counted back from the end, where it was computed directly."""
+    after = reached + np.cumsum((0.0, *found.gains[::-1]))[::-1]
+    after[0] = max(found.start, after[0]) if found.gains else reached
+    return after
 
 
 def _random_order(spec: PermutationSpec, key: jax.Array, start: int, max_sweeps: int) -> list[tuple[str, ...]]:

@@ -13,10 +13,10 @@ import numpy as np
 from ..symmetry import Perms
 from .assignment import assign
 from .features import Problem, objective
-from .similarity import is_linear, similarity
-from .swaps import swap_gains
+from .similarity import Similarities, is_linear
+from .swaps import disjoint, swap_gains
 
-ROUNDING = 1e-12  # of the summed magnitudes: float64 differences below it are noise
+ROUNDING = 1e-12  # of the problem's scale: differences of float64 sums below it are noise
 
 
 class Sweep(NamedTuple):
@@ -31,27 +31,38 @@ class Descent(NamedTuple):
     """Where a search ended and how it went."""
 
     perms: Perms
-    history: tuple[float, ...]
+    start: float  # objective before the first step
+    gains: tuple[float, ...]  # by which every accepted step lowered it, all positive
     sweeps: int
     converged: bool
     order: tuple[tuple[str, ...], ...]
     seconds: dict[str, float]
 
+    @property
+    def objective(self) -> float:
+        """Objective reached, by subtraction of the gains."""
+        return self.start - sum(self.gains)
+
+
+class _Step(NamedTuple):
+    perm: np.ndarray
+    gain: float
+
 
 def descend(
-    problem: Problem,
+    similarities: Similarities,
     init: Perms,
     order: Iterable[tuple[str, ...]],
     relative_tolerance: float,
     on_sweep: Callable[[Sweep], None] | None = None,
 ) -> Descent:
     """Runs sweeps in the given order until none helps or the order is used up."""
+    problem = similarities.problem
     perms = {group: np.array(perm, np.int64) for group, perm in init.items()}
+    start = value = objective(problem, perms)
+    search = _Search(similarities, perms)
     neighbours = _neighbours(problem)
-    dirty = set(perms)
-    history = [objective(problem, perms)]
-    seconds = {"similarity": 0.0, "assignment": 0.0}
-    used: list[tuple[str, ...]] = []
+    dirty, gains, used = set(perms), [], []
     for sweep in order:
         if not dirty:
             break
@@ -61,54 +72,74 @@ def descend(
             if group not in dirty:
                 continue
             dirty.discard(group)
-            floor = relative_tolerance * max(history[-1], 0.0) + ROUNDING * problem.scale
-            step = _step(problem, group, perms, history[-1], floor, seconds)
-            if step is None:
-                continue
-            moved += int((step[0] != perms[group]).sum())
-            perms[group] = step[0]
-            history.append(step[1])
-            dirty |= neighbours[group]
+            step = search.step(group, relative_tolerance * max(value, 0.0) + ROUNDING * problem.scale)
+            if step is not None:
+                moved += int((step.perm != perms[group]).sum())
+                perms[group] = step.perm
+                gains.append(step.gain)
+                value -= step.gain
+                dirty |= neighbours[group]
         if on_sweep is not None:
-            on_sweep(Sweep(len(used), history[-1], moved))
-    return Descent(perms, tuple(history), len(used), not dirty, tuple(used), seconds)
+            on_sweep(Sweep(len(used), value, moved))
+    return Descent(perms, start, tuple(gains), len(used), not dirty, tuple(used), search.seconds)
 
 
-def _step(problem: Problem, group: str, perms: Perms, now: float, floor: float, seconds: dict[str, float]):
-    """The permutation and the objective after one improving step, or None where there is none."""
-    start = time.perf_counter()
-    alike = similarity(problem, group, perms)
-    middle = time.perf_counter()
-    candidate = assign(alike)
-    seconds["similarity"] += middle - start
-    seconds["assignment"] += time.perf_counter() - middle
-    if (candidate != perms[group]).any():
-        value = objective(problem, {**perms, group: candidate})
-        if value < now - floor:
-            return candidate, value
-    return None if is_linear(problem, group) else _best_swap(problem, group, perms, now, floor)
+class _Search:
+    """The state that steps share: permutations, potentials of each group, a clock."""
 
+    def __init__(self, similarities: Similarities, perms: Perms):
+        self.similarities, self.perms = similarities, perms
+        self.problem = similarities.problem
+        self.potentials: dict[str, np.ndarray] = {}
+        self.seconds = {"similarity": 0.0, "assignment": 0.0, "objective": 0.0}
+        # an estimated gain above this is beyond the rounding errors of the similarity
+        self.clear = 16 * float(np.finfo(self.problem.dtype).eps) * self.problem.scale
+        similarities.forget()
 
-def _best_swap(problem: Problem, group: str, perms: Perms, now: float, floor: float):
-    """Swaps in order of promise; beyond two factors a tensor the promise is only an estimate, so try a few."""
-    gains = np.triu(swap_gains(problem, group, perms), 1)
-    for flat in np.argsort(-gains, axis=None, kind="stable")[: perms[group].size]:
-        a, b = np.unravel_index(flat, gains.shape)
-        if gains[a, b] <= 0:
+    def step(self, group: str, floor: float) -> _Step | None:
+        """The step that lowers the objective by more than `floor`, or None."""
+        alike = self._timed("similarity", self.similarities.of, group, self.perms)
+        perm, self.potentials[group] = self._timed("assignment", assign, alike, self.potentials.get(group))
+        rows = np.arange(perm.size)
+        gain = 2.0 * float((alike[rows, perm] - alike[rows, self.perms[group]]).sum(dtype=np.float64))
+        if is_linear(self.problem, group):
+            if gain <= floor:
+                return None
+            return _Step(perm, gain) if gain > self.clear else self._checked(group, perm, floor)
+        return self._checked(group, perm, floor) or self._swaps(group, alike, floor)
+
+    def _checked(self, group: str, perm: np.ndarray, floor: float) -> _Step | None:
+        """A step whose gain is taken from the objective itself."""
+        if (perm == self.perms[group]).all():
             return None
-        candidate = perms[group].copy()
-        candidate[[a, b]] = candidate[[b, a]]
-        value = objective(problem, {**perms, group: candidate})
-        if value < now - floor:
-            return candidate, value
-    return None
+        before = self._timed("objective", objective, self.problem, self.perms)
+        after = self._timed("objective", objective, self.problem, {**self.perms, group: perm})
+        return _Step(perm, before - after) if before - after > floor else None
+
+    def _swaps(self, group: str, alike: np.ndarray, floor: float) -> _Step | None:
+        """As many disjoint swaps at once as still lower the objective: all, half of them, … one."""
+        pairs = disjoint(swap_gains(self.problem, group, self.perms, alike))
+        while len(pairs):
+            perm = self.perms[group].copy()
+            perm[pairs] = perm[pairs[:, ::-1]]
+            step = self._checked(group, perm, floor)
+            if step is not None:
+                return step
+            pairs = pairs[: len(pairs) // 2]
+        return None
+
+    def _timed(self, name: str, function: Callable, *arguments):
+        start = time.perf_counter()
+        result = function(*arguments)
+        self.seconds[name] += time.perf_counter() - start
+        return result
 
 
 def _neighbours(problem: Problem) -> dict[str, set[str]]:
     """Groups whose step depends on this one; a group on two factors of a tensor is its own neighbour."""
     result: dict[str, set[str]] = {group: set() for group in problem.spec.sizes}
-    for pair in problem.pairs:
-        present = [group for group in pair.layout.groups if group]
+    for term in problem.terms:
+        present = [group for group in term.layout.groups if group]
         for group in set(present):
             rest = list(present)
             rest.remove(group)

@@ -5,7 +5,7 @@ serves all of them:
 
     wasserstein   |m₀ − P m₁|² + |s₀ − P s₁|²               pairs (m₀, m₁) and (s₀, s₁)
     means         |m₀ − P m₁|²                              pair  (m₀, m₁)
-    kl            KL[P#q₁ ‖ q₀], means and stds             pairs (m₀/2s₀², m₁) · 2 … see `_kl_pairs`
+    kl            KL[P#q₁ ‖ q₀]                             pairs (½ m₀/s₀², m₁) and (−¼ s₀⁻², s₁² + m₁²)
 
 The trace term of the KL divergence, Σ P s₁² / s₀², depends on the permutation and is part of its cost.
 
@@ -27,12 +27,12 @@ COSTS = ("wasserstein", "means", "kl")
 Flat = dict[str, np.ndarray]
 
 
-class Pair(NamedTuple):
-    """One tensor of target and source, in factored shape, whose product enters the similarity."""
+class Term(NamedTuple):
+    """What one tensor adds to the similarity: arrays of target and source in factored shape, to be multiplied."""
 
     layout: Layout
-    target: np.ndarray
-    source: np.ndarray
+    target: tuple[np.ndarray, ...]
+    source: tuple[np.ndarray, ...]
 
 
 class Problem(NamedTuple):
@@ -40,8 +40,9 @@ class Problem(NamedTuple):
 
     spec: PermutationSpec
     cost: str
-    pairs: tuple[Pair, ...]  # factors of the similarity
-    raw: tuple[tuple[Layout, tuple[np.ndarray, ...]], ...]  # (m0, m1) or (m0, s0, m1, s1), for the objective
+    dtype: np.dtype  # of the similarity; never below float32
+    terms: tuple[Term, ...]
+    raw: tuple[Term, ...]  # the tensors themselves, (mean,) or (mean, std), from which the objective is computed
     scale: float  # Σ |target| |source|: what rounding errors of the objective are relative to
 
 
@@ -67,51 +68,53 @@ def build(target: Any, source: Any, spec: PermutationSpec, cost: str, exclude: f
     if cost == "kl":
         _check_positive(std0, "target")
         _check_positive(std1, "source")
-    pairs: list[Pair] = []
-    raw: list[tuple[Layout, tuple[np.ndarray, ...]]] = []
+    raw = []
     for path, layout in layouts(spec).items():
         if path in exclude or _is_integer(mean0[path]) or _is_integer(mean1[path]):
             continue
-        arrays = [mean0[path], mean1[path]]
-        if std0 is not None and std1 is not None:
-            arrays = [mean0[path], std0[path], mean1[path], std1[path]]
-        arrays = tuple(_work(array).reshape(layout.shape) for array in arrays)
-        raw.append((layout, arrays))
-        pairs += [Pair(layout, t, s) for t, s in (_kl_pairs(*arrays) if cost == "kl" else _plain_pairs(arrays))]
-    scale = sum(float(np.linalg.norm(p.target.ravel()) * np.linalg.norm(p.source.ravel())) for p in pairs)
-    return Problem(spec, cost, tuple(pairs), tuple(raw), scale)
+        target_parts = tuple(_work(flat[path], layout) for flat in (mean0, std0) if flat is not None)
+        source_parts = tuple(_work(flat[path], layout) for flat in (mean1, std1) if flat is not None)
+        raw.append(Term(layout, target_parts, source_parts))
+    terms = [_kl_term(term) for term in raw] if cost == "kl" else raw
+    arrays = [(t, s) for term in terms for t, s in zip(term.target, term.source, strict=True)]
+    dtype = np.result_type(np.float32, *(array for pair in arrays for array in pair))
+    return Problem(spec, cost, dtype, tuple(terms), tuple(raw), sum(_norm(t) * _norm(s) for t, s in arrays))
 
 
 def objective(problem: Problem, perms: Perms) -> float:
-    """Returns the cost of a permutation, computed directly from its definition in float64."""
+    """Returns the cost of a permutation, computed directly from its definition."""
     total = 0.0
-    for layout, arrays in problem.raw:
-        half = len(arrays) // 2
-        target = [array.astype(np.float64) for array in arrays[:half]]
-        source = [gather(array, layout, perms).astype(np.float64) for array in arrays[half:]]
+    for layout, target, source in problem.raw:
+        moved = [gather(array, layout, perms) for array in source]
         if problem.cost == "kl":
-            total += _kl(*target, *source)
+            total += _kl(*target, *moved)
         else:
-            total += sum(float(np.sum((t - s) ** 2)) for t, s in zip(target, source, strict=True))
+            total += sum(_squared_distance(t, s) for t, s in zip(target, moved, strict=True))
     return total
 
 
-def _kl(mean0: np.ndarray, std0: np.ndarray, mean1: np.ndarray, std1: np.ndarray) -> float:
+def _squared_distance(first: np.ndarray, second: np.ndarray, chunk: int = 1 << 14) -> float:
+    """Σ (a − b)², in pieces that stay in the cache, each summed by BLAS and all of them in float64."""
+    first, second = first.reshape(-1), second.reshape(-1)
+    total = 0.0
+    for start in range(0, first.size, chunk):
+        gap = first[start : start + chunk] - second[start : start + chunk]
+        total += float(gap @ gap)
+    return total
+
+
+def _kl(*arrays: np.ndarray) -> float:
     """KL[q₁ ‖ q₀] = ½ Σ [ (s₁² + (m₀ − m₁)²)/s₀² − 1 − log(s₁²/s₀²) ]."""
+    mean0, std0, mean1, std1 = (array.astype(np.float64) for array in arrays)
     ratio = (std1 / std0) ** 2
     return 0.5 * float(np.sum(ratio + ((mean0 - mean1) / std0) ** 2 - 1.0 - np.log(ratio)))
 
 
-def _plain_pairs(arrays: tuple[np.ndarray, ...]) -> list[tuple[np.ndarray, np.ndarray]]:
-    half = len(arrays) // 2
-    return list(zip(arrays[:half], arrays[half:], strict=True))
-
-
-def _kl_pairs(mean0, std0, mean1, std1) -> list[tuple[np.ndarray, np.ndarray]]:
-    """½(s₁² + m₁²)/s₀² − m₀m₁/s₀² + terms of one side only, as −2 Σ ⟨target, source⟩."""
-    mean0, std0, mean1, std1 = (array.astype(np.float64) for array in (mean0, std0, mean1, std1))
+def _kl_term(raw: Term) -> Term:
+    """½(s₁² + m₁²)/s₀² − m₀m₁/s₀², all of the KL that depends on both sides, as −2 Σ ⟨target, source⟩."""
+    mean0, std0, mean1, std1 = (array.astype(np.float64) for array in (*raw.target, *raw.source))
     precision = std0**-2.0
-    return [(0.5 * mean0 * precision, mean1), (-0.25 * precision, std1**2 + mean1**2)]
+    return Term(raw.layout, (0.5 * mean0 * precision, -0.25 * precision), (mean1, std1**2 + mean1**2))
 
 
 def _parts(posterior: Any, spec: PermutationSpec, role: str) -> tuple[Flat, Flat | None]:
@@ -122,7 +125,7 @@ def _parts(posterior: Any, spec: PermutationSpec, role: str) -> tuple[Flat, Flat
             raise PosteriorError(f"the {role} has leading axes; align one posterior at a time, or pass a list")
         flats.append({path: np.asarray(leaf) for path, leaf in flatten(tree).items()})
         for path, leaf in flats[-1].items():
-            if not _is_integer(leaf) and not np.isfinite(leaf).all():
+            if not _is_integer(leaf) and not _is_finite(leaf):
                 what = "NaN" if np.isnan(leaf).any() else "an infinity"
                 raise PosteriorError(f"'{path}' of the {role} holds {what}; the fit that wrote it has diverged")
     if len(flats) == 1:
@@ -150,10 +153,21 @@ def _check_positive(stds: Flat | None, role: str) -> None:
             raise PosteriorError(f"cost 'kl' needs positive stds; '{path}' of the {role} holds a zero")
 
 
+def _is_finite(array: np.ndarray) -> bool:
+    """A finite sum means finite entries; only another sum needs a closer look."""
+    with np.errstate(all="ignore"):
+        return bool(np.isfinite(array.sum()) or np.isfinite(array).all())
+
+
 def _is_integer(array: np.ndarray) -> bool:
     return array.dtype.kind in "biu"
 
 
-def _work(array: np.ndarray) -> np.ndarray:
-    """Half precision is widened before anything is summed."""
-    return array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
+def _work(array: np.ndarray, layout: Layout) -> np.ndarray:
+    """The array in factored shape; half precision is widened before anything is summed."""
+    array = array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
+    return array.reshape(layout.shape)
+
+
+def _norm(array: np.ndarray) -> float:
+    return float(np.linalg.norm(array.reshape(-1)))

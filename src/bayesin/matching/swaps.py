@@ -12,20 +12,32 @@ import numpy as np
 from ..symmetry import Perms
 from .features import Problem
 from .layout import gather
-from .similarity import similarity
 
 
-def swap_gains(problem: Problem, group: str, perms: Perms) -> np.ndarray:
+def swap_gains(problem: Problem, group: str, perms: Perms, similarity: np.ndarray) -> np.ndarray:
     """Returns how much each swap of two placed units raises the similarity; exact up to two factors."""
-    placed = similarity(problem, group, perms)[:, perms[group]]
+    placed = similarity[:, perms[group]].astype(np.float64)
     kept = np.diag(placed)
     gains = placed + placed.T - kept[:, None] - kept[None, :]
-    for layout, target, source in problem.pairs:
+    for layout, target, source in problem.terms:
         places = layout.places(group)
         if len(places) == 2:
-            moved = gather(source, layout, perms)
-            gains += _corners(np.moveaxis(target, places, (0, 1)), np.moveaxis(moved, places, (0, 1)))
+            for t, s in zip(target, source, strict=True):
+                moved = gather(s, layout, perms)
+                gains += _corners(np.moveaxis(t, places, (0, 1)), np.moveaxis(moved, places, (0, 1)))
     return gains
+
+
+def disjoint(gains: np.ndarray) -> np.ndarray:
+    """Returns swaps with a positive gain that share no unit, the most promising first, as rows (a, b)."""
+    upper = np.triu(gains, 1)
+    a, b = np.unravel_index(np.argsort(-upper, axis=None, kind="stable")[: int((upper > 0).sum())], upper.shape)
+    free, chosen = np.ones(len(gains), bool), []
+    for pair in zip(a.tolist(), b.tolist(), strict=True):
+        if free[pair[0]] and free[pair[1]]:
+            free[list(pair)] = False
+            chosen.append(pair)
+    return np.array(chosen, np.int64).reshape(-1, 2)
 
 
 def _corners(target: np.ndarray, source: np.ndarray) -> np.ndarray:

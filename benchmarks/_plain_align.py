@@ -1,0 +1,39 @@
+"""The plain loop: coordinate descent in numpy and scipy, as one would first write it.
+
+Every visit builds its similarity from scratch and calls scipy. It shares no code with the library and is
+the baseline of the speed claims and the oracle of the permutations.
+"""
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+
+def plain_align(target: list[dict], source: list[dict], spec, order, relative_tolerance: float = 1e-7):
+    """Returns (perms, W₂² after every accepted step). `target` and `source` list trees: means, then stds."""
+    perms = {group: np.arange(size) for group, size in spec.sizes.items()}
+    where = {group: spec.touched_by(group) for group in perms}
+    axes = spec.axes
+    value = sum(float(((t[p].astype(float) - s[p]) ** 2).sum()) for t, s in zip(target, source) for p in t)
+    history = [value]
+    for sweep in order:
+        progress = False
+        for group in sweep:
+            n = perms[group].size
+            similarity = np.zeros((n, n), np.float32)
+            for path, axis, _ in where[group]:
+                for t, s in zip(target, source):
+                    a = np.moveaxis(t[path], axis, 0).reshape(n, -1)
+                    b = s[path]
+                    for other, factors in enumerate(axes[path]):
+                        if other != axis and factors and factors[0].group:
+                            b = np.take(b, perms[factors[0].group], axis=other)
+                    similarity += a @ np.moveaxis(b, axis, 0).reshape(n, -1).T
+            _, best = linear_sum_assignment(similarity, maximize=True)
+            rows = np.arange(n)
+            gain = 2.0 * float((similarity[rows, best].astype(float) - similarity[rows, perms[group]]).sum())
+            if gain > relative_tolerance * history[-1]:
+                perms[group], progress = best, True
+                history.append(history[-1] - gain)
+        if not progress:
+            break
+    return perms, history
