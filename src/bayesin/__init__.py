@@ -4,7 +4,9 @@ from .evaluation import Barrier as Barrier
 from .evaluation import barrier as barrier
 from .evaluation import plane as plane
 from .inference import VI as VI
+from .inference import Ensemble as Ensemble
 from .inference import Fit as Fit
+from .inference import fit_ensemble as fit_ensemble
 from .inference import fit_vi as fit_vi
 from .matching import Alignment as Alignment
 from .matching import align as align
@@ -18,5 +20,6 @@ from .symmetry import discover as discover
 from .symmetry import invert as invert
 from .symmetry import permute as permute
 from .symmetry import transpositions as transpositions
+from .symmetry import verify as verify
 
 __version__ = "0.1.0"

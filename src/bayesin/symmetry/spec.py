@@ -6,15 +6,19 @@ size 1 is the empty product.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 from jax.core import Tracer
 
-from ..errors import SpecError
+from ..errors import ArtifactError, SpecError
+from ..files import read_json, write_json
 from ..trees import Tree, flatten
 
 Perms = dict[str, Any]  # {group: integer array}; gather convention new[i] = old[perm[i]]
@@ -54,11 +58,13 @@ class PermutationSpec:
         if len(set(names)) != len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise SpecError(f"parameter '{twice}' is named twice in the spec")
-        object.__setattr__(self, "parameters", tuple(sorted(self.parameters)))
+        object.__setattr__(self, "parameters", tuple(sorted(self.parameters, key=lambda entry: entry[0])))
         sizes: dict[str, int] = {}
         for path, _, _, factor in self._factors():
             if factor.size < 1:
                 raise SpecError(f"'{path}': a factor of size {factor.size}; sizes start at 1")
+            if factor.group:
+                _check_name(factor.group)
             if factor.group and sizes.setdefault(factor.group, factor.size) != factor.size:
                 raise SpecError(
                     f"group '{factor.group}' has size {sizes[factor.group]} elsewhere and {factor.size} in '{path}'"
@@ -67,8 +73,7 @@ class PermutationSpec:
     @property
     def sizes(self) -> dict[str, int]:
         """Number of units of each group, in natural order of the names (g2 before g10)."""
-        sizes = {f.group: f.size for _, _, _, f in self._factors() if f.group}
-        return {group: sizes[group] for group in sorted(sizes, key=_natural)}
+        return dict(self._sizes)
 
     @property
     def axes(self) -> dict[str, tuple[Axis, ...]]:
@@ -77,7 +82,7 @@ class PermutationSpec:
 
     def shape(self, path: str) -> tuple[int, ...]:
         """Shape that the spec expects of one parameter."""
-        return tuple(_size(axis) for axis in self.axes[path])
+        return self._shapes[path]
 
     def touched_by(self, group: str) -> tuple[tuple[str, int, int], ...]:
         """Every place of a group: (path, axis, position of the factor in the axis)."""
@@ -128,6 +133,24 @@ class PermutationSpec:
                 raise SpecError(f"group '{group}' has no permutation")
             check_permutation(perms[group], size, group)
 
+    def save(self, path: Path | str) -> Path:
+        """Writes the spec as a JSON file that a person can read and edit."""
+        return write_json(path, self.to_json())
+
+    @classmethod
+    def load(cls, path: Path | str) -> "PermutationSpec":
+        """Reads a spec file, written by `save` or by hand.
+
+        Raises:
+            SpecError: the file is no spec, or does not hold together.
+        """
+        try:
+            return cls.from_json(read_json(path))
+        except ArtifactError as error:
+            raise SpecError(str(error)) from None
+        except SpecError as error:
+            raise SpecError(f"{path}: {error}") from None
+
     def to_json(self) -> dict[str, Any]:
         """The spec as plain data; `from_json` reads it back."""
         parameters = {path: [_write_axis(axis) for axis in axes] for path, axes in self.parameters}
@@ -155,6 +178,7 @@ class PermutationSpec:
         if not isinstance(parameters, dict) or not isinstance(groups, dict):
             raise SpecError('a spec needs "parameters" {path: [axis, …]} and "groups" {name: size}')
         for group, size in groups.items():
+            _check_name(group)
             if not isinstance(size, int) or isinstance(size, bool) or size < 1:
                 raise SpecError(f"group '{group}' needs a positive whole size, not {size!r}")
         read, used = [], set()
@@ -170,7 +194,16 @@ class PermutationSpec:
                 raise SpecError(f"group '{group}' is declared but no parameter has it")
         return cls(tuple(read))
 
-    def _factors(self):
+    @cached_property
+    def _sizes(self) -> dict[str, int]:
+        sizes = {f.group: f.size for _, _, _, f in self._factors() if f.group}
+        return {group: sizes[group] for group in sorted(sizes, key=_natural)}
+
+    @cached_property
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        return {path: tuple(map(_size, axes)) for path, axes in self.parameters}
+
+    def _factors(self) -> Iterator[tuple[str, int, int, Factor]]:
         for path, axes in self.parameters:
             for number, axis in enumerate(axes):
                 for place, factor in enumerate(axis):
@@ -192,8 +225,16 @@ def check_permutation(perm: Any, size: int, group: str) -> None:
         raise SpecError(f"group '{group}': not a permutation, unit {int(np.argmin(seen))} is missing")
 
 
+def _check_name(group: str) -> None:
+    """A group is written between `*` and sizes, so that its name must be told from both."""
+    if not re.fullmatch(r"[^\W\d][\w.-]*", group):
+        raise SpecError(
+            f"'{group}' cannot name a group; names start with a letter and hold letters, digits and _ . -"
+        )
+
+
 def _size(axis: Axis) -> int:
-    return int(np.prod([f.size for f in axis], dtype=np.int64))
+    return prod(factor.size for factor in axis)
 
 
 def _natural(name: str) -> list[Any]:

@@ -1,0 +1,64 @@
+"""A spec for people: what moves together, and why the rest does not."""
+
+from dataclasses import dataclass
+
+from .spec import Factor, PermutationSpec
+
+
+@dataclass(frozen=True)
+class GroupLine:
+    """One group: its size and where it stands."""
+
+    group: str
+    size: int
+    tensors: tuple[str, ...]  # such as "dense/kernel[1]"; an axis of several factors shows them all
+
+
+@dataclass(frozen=True)
+class FixedLine:
+    """One axis, or a factor of it, that may not move."""
+
+    tensor: str
+    size: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a spec says, in the order of its groups and parameters."""
+
+    groups: tuple[GroupLine, ...]
+    fixed: tuple[FixedLine, ...]
+
+
+def explain(spec: PermutationSpec) -> Explanation:
+    """Returns the groups with the tensors they touch, and every fixed axis with its reason.
+
+    Example:
+        >>> spec = PermutationSpec.parse({"w": ["49 * g0", "10"]}, {"g0": 64}, {"w": ["position", "output"]})
+        >>> explain(spec).groups
+        (GroupLine(group='g0', size=64, tensors=('w[0] = 49 * g0',)),)
+        >>> explain(spec).fixed[1]
+        FixedLine(tensor='w[1]', size=10, reason='output')
+    """
+    groups = [
+        GroupLine(group, size, tuple(dict.fromkeys(_name(spec, p, i) for p, i, _ in spec.touched_by(group))))
+        for group, size in spec.sizes.items()
+    ]
+    fixed = [
+        FixedLine(_name(spec, path, number), factor.size, factor.reason)
+        for path, axes in spec.parameters
+        for number, axis in enumerate(axes)
+        for factor in axis
+        if not factor.group
+    ]
+    return Explanation(tuple(groups), tuple(fixed))
+
+
+def _name(spec: PermutationSpec, path: str, number: int) -> str:
+    axis = spec.axes[path][number]
+    return f"{path}[{number}]" + (f" = {_product(axis)}" if len(axis) > 1 else "")
+
+
+def _product(axis: tuple[Factor, ...]) -> str:
+    return " * ".join(map(str, axis))
