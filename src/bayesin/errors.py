@@ -4,6 +4,9 @@ A message is one line that says what is wrong, where, and what to do about it. T
 it without a traceback and leaves with `exit_code`: 2 when the input was at fault, 1 when the work was.
 """
 
+from pathlib import Path
+from typing import Any
+
 
 class BayesinError(Exception):
     """Base of all errors of this library."""
@@ -42,6 +45,10 @@ class SymmetryError(BayesinError):
 
 
 class TrainingError(BayesinError):
-    """A fit that diverged or could not go on."""
+    """A fit that diverged or could not go on; it keeps the step, the trace so far and the last checkpoint."""
 
     exit_code = 1
+
+    def __init__(self, message: str, *, step: int | None = None, trace: Any = None, checkpoint: Path | None = None):
+        super().__init__(message)
+        self.step, self.trace, self.checkpoint = step, trace, checkpoint

@@ -1,5 +1,10 @@
 """Inference: every fit takes (key, model, data, config) and returns a `Fit`."""
 
+from .engine import Memory as Memory
+from .engine import Progress as Progress
+from .ensemble import Ensemble as Ensemble
+from .ensemble import fit_ensemble as fit_ensemble
 from .fit import Fit as Fit
+from .training import Training as Training
 from .vi import VI as VI
 from .vi import fit_vi as fit_vi

@@ -23,6 +23,7 @@ class Fit:
     trace: Trace
     state: Any = field(repr=False)
     config: Any
+    memory: Any = None  # bytes on the device for each member, for a step, and for the data
 
     @property
     def posterior(self) -> Any:

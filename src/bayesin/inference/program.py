@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from ..trees import Tree
 from .divergence import cross_entropy, entropy, softplus_and_slope
@@ -53,9 +52,9 @@ class Row(NamedTuple):
 class Shared(NamedTuple):
     """What all members see."""
 
-    x: jax.Array
-    y: jax.Array
-    centre: jax.Array | None  # of the prior; None means zero
+    x: Any
+    y: Any
+    centre: Any  # of the prior; None means zero
 
 
 @dataclass(frozen=True)
@@ -86,6 +85,9 @@ class Plan:
 
     def with_length(self, length: int) -> "Plan":
         return replace(self, length=length)
+
+    def with_sharding(self, sharding: Any) -> "Plan":
+        return replace(self, batch_sharding=sharding)
 
     @property
     def direction(self) -> Any:
@@ -122,9 +124,9 @@ def summary(plan: Plan, state: State, row: Row, shared: Shared, nll: jax.Array) 
     prior, spread = cross_entropy(mean[:size], std, centre[:size], row.prior_variance), entropy(std)
     points = jnp.sum(jnp.square(mean[size:] - centre[size:])) / (2 * row.prior_variance)
     on_prior, on_entropy = _weights(plan, row)
-    found = {"kl": prior - spread, "loss": nll + (on_prior * (prior + points) - on_entropy * spread) / plan.examples}
+    found = {"loss": nll + (on_prior * (prior + points) - on_entropy * spread) / plan.examples}
     if size:
-        found |= {"std_mean": std.mean(), "std_min": std.min(), "std_max": std.max()}
+        found |= {"kl": prior - spread, "std_mean": std.mean(), "std_min": std.min(), "std_max": std.max()}
     if plan.learn_noise:
         found["noise"] = jnp.exp(state.variables["log_noise"])
     return found
@@ -229,8 +231,3 @@ def _weights(plan: Plan, row: Row) -> tuple[jax.Array, jax.Array]:
 def has_convolution(apply: Callable[[Tree, Any], Any], params: Tree, x: Any) -> bool:
     """Whether a convolution stands anywhere in the network; vmapped over members it becomes a slow grouped one."""
     return "conv_general_dilated" in str(jax.make_jaxpr(apply)(params, x))
-
-
-def labels_dtype(likelihood: Likelihood) -> Any:
-    """What targets are stored as."""
-    return np.int32 if likelihood == "categorical" else np.float32

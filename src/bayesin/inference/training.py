@@ -62,16 +62,16 @@ class Training:
 
     def __post_init__(self):
         for name in ("members", "epochs", "batch"):
-            _require(isinstance(getattr(self, name), int) and getattr(self, name) >= 1, self, name, "at least 1")
+            require(isinstance(getattr(self, name), int) and getattr(self, name) >= 1, self, name, "at least 1")
         for name in ("prior_variance", "noise", "explosion"):
-            _require(_finite(getattr(self, name)) and getattr(self, name) > 0, self, name, "positive")
+            require(is_finite(getattr(self, name)) and getattr(self, name) > 0, self, name, "positive")
         for name in ("learning_rate", "clip", "checkpoint_minutes"):
-            _require(_finite(getattr(self, name)) and getattr(self, name) >= 0, self, name, "zero or more")
+            require(is_finite(getattr(self, name)) and getattr(self, name) >= 0, self, name, "zero or more")
         for name in ("warmup", "log_every", "eval_every", "checkpoint_epochs"):
-            _require(isinstance(getattr(self, name), int) and getattr(self, name) >= 0, self, name, "zero or more")
-        _require(0 <= self.momentum < 1, self, "momentum", "in [0, 1)")
+            require(isinstance(getattr(self, name), int) and getattr(self, name) >= 0, self, name, "zero or more")
+        require(0 <= self.momentum < 1, self, "momentum", "in [0, 1)")
         for name, choices in _CHOICES.items():
-            _require(getattr(self, name) in choices, self, name, f"one of {', '.join(choices)}")
+            require(getattr(self, name) in choices, self, name, f"one of {', '.join(choices)}")
 
 
 _CHOICES = {
@@ -93,10 +93,12 @@ def meaningful(settings: Training) -> dict[str, Any]:
     return {name: value for name, value in dataclasses.asdict(settings).items() if name not in OPERATIONAL}
 
 
-def _require(holds: bool, settings: Any, name: str, what: str) -> None:
+def require(holds: bool, settings: Any, name: str, what: str) -> None:
+    """Raises `ConfigError` unless a setting holds."""
     if not holds:
         raise ConfigError(f"{name} must be {what}, not {getattr(settings, name)!r}")
 
 
-def _finite(value: Any) -> bool:
+def is_finite(value: Any) -> bool:
+    """Whether this is an ordinary number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -13,17 +13,23 @@ References: Blundell et al. 2015; Rossi et al. 2023; Osawa et al. 2019 (T on the
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal, overload
 
 import jax
+import jax.numpy as jnp
 
 from ..errors import ConfigError
 from ..models import Model
 from ..posteriors import Gaussian
+from .arrays import training_arrays
 from .divergence import softplus_and_slope
-from .engine import Problem, Progress, Trained, train, training_arrays
-from .fit import Fit, trace_of
-from .training import Training, _finite, _require
+from .engine import Progress, Trained, train
+from .fit import Fit
+from .layout import Layout
+from .problem import Problem
+from .program import State
+from .training import Training, is_finite, require
 
 
 @dataclass(frozen=True)
@@ -43,16 +49,22 @@ class VI(Training):
 
     def __post_init__(self):
         super().__post_init__()
-        _require(_finite(self.temperature) and self.temperature >= 0, self, "temperature", "zero or more")
-        _require(_finite(self.initial_std) and self.initial_std > 0, self, "initial_std", "positive")
-        _require(isinstance(self.train_samples, int) and self.train_samples >= 1, self, "train_samples", "at least 1")
-        _require(self.temperature_meaning in ("kl", "posterior"), self, "temperature_meaning", "kl or posterior")
-        _require(self.gains in ("bayesian", "points"), self, "gains", "bayesian or points")
+        require(is_finite(self.temperature) and self.temperature >= 0, self, "temperature", "zero or more")
+        require(is_finite(self.initial_std) and self.initial_std > 0, self, "initial_std", "positive")
+        require(isinstance(self.train_samples, int) and self.train_samples >= 1, self, "train_samples", "at least 1")
+        require(self.temperature_meaning in ("kl", "posterior"), self, "temperature_meaning", "kl or posterior")
+        require(self.gains in ("bayesian", "points"), self, "gains", "bayesian or points")
 
 
 @overload
 def fit_vi(
-    key: jax.Array, model: Model, data: Any, config: VI, *, on_progress: Callable[[Progress], Any] | None = None
+    key: jax.Array,
+    model: Model,
+    data: Any,
+    config: VI,
+    *,
+    checkpoint: Path | str | None = None,
+    on_progress: Callable[[Progress], Any] | None = None,
 ) -> Fit: ...
 @overload
 def fit_vi(
@@ -61,9 +73,10 @@ def fit_vi(
     data: Any,
     config: Sequence[VI],
     *,
+    checkpoint: Path | str | None = None,
     on_progress: Callable[[Progress], Any] | None = None,
 ) -> tuple[Fit, ...]: ...
-def fit_vi(key, model, data, config, *, on_progress=None):
+def fit_vi(key, model, data, config, *, checkpoint=None, on_progress=None):
     """Returns mean-field Gaussian posteriors, one for each member.
 
     Args:
@@ -72,14 +85,17 @@ def fit_vi(key, model, data, config, *, on_progress=None):
         data: a `Dataset`, or a pair (x, y).
         config: the settings, or several that differ in prior variance, temperature, learning rate or
             noise alone: they are trained in one program and come back as a tuple.
+        checkpoint: a folder. A run found there is taken up where it was; killed at any moment, it ends with
+            the bits of an undisturbed one.
         on_progress: called with a `Progress` after every logging interval.
 
     Raises:
         ConfigError, DataError, ModelError: the input cannot be used.
-        TrainingError: the loss became NaN or exploded.
+        ArtifactError: the checkpoint folder cannot be written, or has too little space.
+        TrainingError: the loss became NaN or exploded; the error keeps the trace.
 
     Example:
-        >>> import jax.numpy as jnp, numpy as np
+        >>> import numpy as np
         >>> model = Model(lambda key: {"w": jnp.zeros((2, 3))}, lambda params, x: x @ params["w"])
         >>> x = np.eye(2, dtype=np.float32).repeat(8, 0)
         >>> fit = fit_vi(jax.random.key(0), model, (x, np.arange(2).repeat(8)), VI(epochs=5, batch=4))
@@ -100,26 +116,26 @@ def fit_vi(key, model, data, config, *, on_progress=None):
         gaussian=True,
         gains_are_points=first.gains == "points",
     )
-    trained = train(key, problem, on_progress=on_progress)
+    trained = train(key, problem, checkpoint=checkpoint, on_progress=on_progress)
     fits = tuple(_fit(trained, index, s) for index, s in enumerate(settings))
     return fits[0] if isinstance(config, VI) else fits
 
 
 def _fit(trained: Trained, index: int, config: VI) -> Fit:
     mine = slice(index * config.members, (index + 1) * config.members)
-    states = trained.states[mine]
-    rows = [{n: v[mine] if getattr(v, "ndim", 0) else v for n, v in row.items()} for row in trained.rows]
-    return Fit(tuple(_posterior(trained, state) for state in states), trace_of(rows), states, config)
+    state = jax.tree.map(lambda leaf: leaf[mine], trained.states)
+    members = [jax.tree.map(lambda leaf, at=i: leaf[at], state) for i in range(config.members)]
+    trace = {name: column[:, mine] if column.ndim > 1 else column for name, column in trained.trace.items()}
+    return Fit(tuple(_posterior(trained.layout, one) for one in members), trace, state, config, trained.memory)
 
 
-def _posterior(trained: Trained, state: Any) -> Gaussian:
-    layout, variables = trained.layout, state.variables
-    std, _ = softplus_and_slope(jax.numpy.asarray(variables["rho"]))
-    certain = jax.numpy.zeros(layout.size - layout.gaussian_size, jax.numpy.float32)
-    zeros = [jax.numpy.zeros_like(leaf) for leaf in state.fixed]
+def _posterior(layout: Layout, state: State) -> Gaussian:
+    std, _ = softplus_and_slope(jnp.asarray(state.variables["rho"]))
+    certain = jnp.zeros(layout.size - layout.gaussian_size, jnp.float32)
+    fixed = [jnp.asarray(leaf) for leaf in state.fixed]
     return Gaussian(
-        layout.tree_of(jax.numpy.asarray(variables["mean"]), [jax.numpy.asarray(leaf) for leaf in state.fixed]),
-        layout.tree_of(jax.numpy.concatenate([std, certain]), zeros),
+        layout.tree_of(jnp.asarray(state.variables["mean"]), fixed),
+        layout.tree_of(jnp.concatenate([std, certain]), [jnp.zeros_like(leaf) for leaf in fixed]),
     )
 
 

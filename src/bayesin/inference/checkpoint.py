@@ -1,0 +1,139 @@
+"""Checkpoints of training: written by orbax, whole or absent, the last two kept.
+
+A checkpoint holds the state of all members, the trace so far, and what makes the run this run. One that
+cannot be read is put aside, and the one before it is taken.
+"""
+
+import re
+import shutil
+import zlib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import ArtifactError, ConfigError
+from ..files import write_bytes
+
+KEPT = 2
+
+
+class Resumed(NamedTuple):
+    """Where a run stands."""
+
+    step: int
+    leaves: list[np.ndarray]  # of the states, leading axis: members
+    rows: list[dict[str, Any]]
+    limit: Any  # beyond which the loss counts as exploded
+
+
+class Checkpoints:
+    """The checkpoints of one run in one folder."""
+
+    def __init__(self, folder: Path | str, identity: dict[str, Any], need: int):
+        """Makes the folder and makes sure that it can hold checkpoints of `need` bytes."""
+        self.folder, self.identity = Path(folder).absolute(), identity
+        self._manager: Any = None
+        probe = write_bytes(self.folder / ".writable", b"")
+        probe.unlink()
+        free = shutil.disk_usage(self.folder).free
+        wanted = (KEPT + 1) * need + (1 << 20)
+        if free < wanted:
+            raise ArtifactError(
+                f"{self.folder} has {free / 1e9:.2f} GB free, checkpoints of this run need {wanted / 1e9:.2f} GB; "
+                "free some space or choose another folder"
+            )
+
+    @property
+    def steps(self) -> list[int]:
+        """Steps that have a checkpoint, oldest first; unfinished ones have other names."""
+        return sorted(int(path.name) for path in self.folder.iterdir() if re.fullmatch(r"\d+", path.name))
+
+    @property
+    def latest(self) -> Path | None:
+        """The newest checkpoint."""
+        return self.folder / str(self.steps[-1]) if self.steps else None
+
+    def save(self, resumed: Resumed) -> None:
+        """Writes a checkpoint; returns when it is on disk."""
+        import orbax.checkpoint as ocp  # a second to import, and short runs never need it
+
+        state = {f"leaf{number:03d}": np.atleast_1d(leaf) for number, leaf in enumerate(resumed.leaves)}
+        about = {
+            "identity": self.identity,
+            "step": resumed.step,
+            "limit": np.asarray(resumed.limit).tolist(),
+            "rows": [{name: np.asarray(value).tolist() for name, value in row.items()} for row in resumed.rows],
+        }
+        args = ocp.args.Composite(state=ocp.args.StandardSave(state), about=ocp.args.JsonSave(about))
+        try:
+            self._open().save(resumed.step, args=args)
+        except OSError as error:
+            raise ArtifactError(f"cannot write a checkpoint to {self.folder}: {error.strerror or error}") from error
+
+    def restore(self, like: list[Any]) -> Resumed | None:
+        """Returns the newest checkpoint that can be read, or None; refuses one of another run."""
+        for step in reversed(self.steps):
+            try:
+                about, leaves = self._read(step, like)
+            except Exception:  # orbax raises what its storage layers raise
+                shutil.rmtree(self.folder / str(step), ignore_errors=True)
+                self._manager = None
+                continue
+            self._check(about["identity"])
+            return Resumed(step, leaves, [_as_row(row) for row in about["rows"]], np.asarray(about["limit"]))
+        return None
+
+    def close(self) -> None:
+        """Lets go of the folder."""
+        if self._manager is not None:
+            self._manager.close()
+            self._manager = None
+
+    def _read(self, step: int, like: list[Any]) -> tuple[Any, list[np.ndarray]]:
+        import orbax.checkpoint as ocp
+
+        shapes = {f"leaf{n:03d}": np.empty(np.shape(leaf) or (1,), leaf.dtype) for n, leaf in enumerate(like)}
+        about = self._open().restore(step, args=ocp.args.Composite(about=ocp.args.JsonRestore())).about
+        if about["identity"] != self.identity:
+            return about, []
+        found = self._open().restore(step, args=ocp.args.Composite(state=ocp.args.StandardRestore(shapes))).state
+        return about, [np.asarray(found[name]).reshape(leaf.shape) for name, leaf in zip(shapes, like, strict=True)]
+
+    def _open(self) -> Any:
+        import orbax.checkpoint as ocp
+
+        if self._manager is None:
+            options = ocp.CheckpointManagerOptions(max_to_keep=KEPT, enable_async_checkpointing=False)
+            self._manager = ocp.CheckpointManager(self.folder, options=options)
+        return self._manager
+
+    def _check(self, found: dict[str, Any]) -> None:
+        for name in [*self.identity, *found]:
+            here, there = self.identity.get(name), found.get(name)
+            if here != there:
+                raise ConfigError(
+                    f"{self.folder} holds checkpoints of another run ({name} was {there!r:.60}, now {here!r:.60}); "
+                    "give this run a folder of its own"
+                )
+
+
+def checksum(*arrays: Any) -> int:
+    """A number that changes when the data do."""
+    total = 0
+    for array in arrays:
+        total = zlib.crc32(memoryview(np.ascontiguousarray(array)).cast("B"), total)
+    return total
+
+
+def key_numbers(key: jax.Array) -> list[int]:
+    """A random key as plain numbers."""
+    if not hasattr(key, "dtype") or not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+        raise ConfigError(f"the key must come from jax.random.key, not {key!r:.60}")
+    return np.asarray(jax.random.key_data(key)).ravel().tolist()
+
+
+def _as_row(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: np.asarray(value, np.float32) if isinstance(value, list) else value for name, value in row.items()}
