@@ -1,12 +1,11 @@
 """The inner loop of every evaluation: draws of the weights against chunks of data, compiled once.
 
-The sum over draws runs in log space. The noise of draw s is folded from the key, s and the path of the
-leaf: it is the same at every posterior (common random numbers), and does not depend on the chunks. One chunk
+The sum over draws runs in log space. The noise of draw s is folded from the key and s alone: it is
+the same at every posterior (common random numbers), and does not depend on the chunks. One chunk
 of draws is in memory at a time; of each draw only the log-likelihoods of the targets stay, four bytes an
 example, less than the example itself.
 """
 
-import zlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ import jax.numpy as jnp
 
 from ..paths import Mixture
 from ..posteriors import Gaussian, Samples
-from ..trees import Tree, flatten
+from ..trees import Tree
 
 Posterior = Gaussian | Samples | Mixture
 
@@ -85,7 +84,7 @@ def stream(
     ratios = jnp.exp(likelihoods - average)
     return Streamed(
         average,
-        (total - log_samples).reshape(-1, classes)[:count],
+        (total - log_samples).reshape(y.shape[0] * y.shape[1], classes)[:count],
         ratios.mean(1),
         0.5 / samples * jnp.mean((ratios - 1) ** 2),
     )
@@ -104,19 +103,36 @@ def draw(posterior: Posterior, key: jax.Array, index: Any) -> Any:
         return draw(posterior.first, key, index), draw(posterior.second, key, index)
     if isinstance(posterior, Samples):
         return jax.tree.map(lambda leaf: leaf[index], posterior.params)
-    key = jax.random.fold_in(key, index)
-    stds = flatten(posterior.std)
-    leaves = [_draw_leaf(path, mean, stds[path], key) for path, mean in flatten(posterior.mean).items()]
-    return jax.tree.unflatten(jax.tree.structure(posterior.mean), leaves)
+    leaves, structure = jax.tree.flatten(posterior.mean)
+    stds = jax.tree.leaves(posterior.std)
+    noise = _noise(leaves, jax.random.fold_in(key, index))
+    drawn = [
+        mean if e is None else (mean + std * e).astype(mean.dtype)
+        for mean, std, e in zip(leaves, stds, noise, strict=True)
+    ]
+    return jax.tree.unflatten(structure, drawn)
 
 
-def _draw_leaf(path: str, mean: jax.Array, std: jax.Array, key: jax.Array) -> jax.Array:
-    if not jnp.issubdtype(mean.dtype, jnp.inexact):
-        return mean
-    # Half-precision noise would have a few hundred different values; draw in float32 and round once.
-    wide = jnp.promote_types(mean.dtype, jnp.float32)
-    noise = jax.random.normal(jax.random.fold_in(key, zlib.crc32(path.encode())), mean.shape, wide)
-    return (mean + std * noise).astype(mean.dtype)
+def _noise(leaves: list[jax.Array], key: jax.Array) -> list[jax.Array | None]:
+    """Standard normals for every leaf, none for integers; half precision gets float32 noise, rounded with the sum.
+
+    One long vector, cut up: a random generator for each leaf would take most of the time to compile.
+    """
+    floats = [leaf for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.inexact)]
+    wide = jnp.result_type(jnp.float32, *floats)
+    vector = jax.random.normal(key, (sum(leaf.size for leaf in floats),), wide)
+    noise, start = [], 0
+    for leaf in leaves:
+        if jnp.issubdtype(leaf.dtype, jnp.inexact):
+            noise.append(vector[start : start + leaf.size].reshape(leaf.shape).astype(_widened(leaf.dtype)))
+            start += leaf.size
+        else:
+            noise.append(None)
+    return noise
+
+
+def _widened(dtype: Any) -> Any:
+    return jnp.promote_types(dtype, jnp.float32)
 
 
 def _scores(

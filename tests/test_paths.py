@@ -1,0 +1,152 @@
+"""Laws of the geodesic, the mixture and the W2 distance."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bayesin import Gaussian, Samples, geodesic, mixture
+from bayesin.errors import ConfigError, PosteriorError
+from bayesin.paths import wasserstein
+
+
+def _gaussian(seed: int, dtype=jnp.float32) -> Gaussian:
+    rng = np.random.default_rng(seed)
+    shapes = {"a": {"kernel": (5, 3), "bias": (3,)}, "scalar": ()}
+    mean = jax.tree.map(lambda s: jnp.asarray(rng.normal(size=s), dtype), shapes, is_leaf=lambda s: type(s) is tuple)
+    std = jax.tree.map(lambda s: jnp.asarray(rng.random(size=s), dtype), shapes, is_leaf=lambda s: type(s) is tuple)
+    return Gaussian(mean, std)
+
+
+def _bits(tree) -> list[bytes]:
+    return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(tree)]
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16, jnp.float16])
+def test_ends_are_exact_to_the_bit(dtype):
+    p, q = _gaussian(0, dtype), _gaussian(1, dtype)
+    p = Gaussian(p.mean | {"scalar": jnp.asarray(-0.0, dtype)}, p.std)
+    path = geodesic(p, q)
+    for zero, one in ((0, 1), (0.0, 1.0), (jnp.zeros(()), jnp.ones(()))):
+        assert _bits(path(zero)) == _bits(p)
+        assert _bits(path(one)) == _bits(q)
+    assert all(leaf.dtype == dtype for leaf in jax.tree.leaves(path(0.3)))
+
+
+def test_mean_and_std_are_linear_in_tau():
+    p, q = _gaussian(0), _gaussian(1)
+    for tau in (0.1, 0.25, 0.5, 0.8):
+        middle = geodesic(p, q)(tau)
+        for name in ("mean", "std"):
+            for a, b, c in zip(*(jax.tree.leaves(getattr(one, name)) for one in (p, q, middle)), strict=True):
+                exact = (1 - tau) * np.float64(a) + tau * np.float64(b)
+                np.testing.assert_allclose(c, exact, rtol=3e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("tau", [0.04, 0.5, 0.7])
+def test_distance_grows_in_proportion_to_tau(tau):
+    p, q = _gaussian(2), _gaussian(3)
+    path, whole = geodesic(p, q), wasserstein(p, q)
+    assert wasserstein(p, path(tau)) == pytest.approx(tau * whole, rel=1e-5)
+    assert wasserstein(path(tau), q) == pytest.approx((1 - tau) * whole, rel=1e-5)
+
+
+def test_a_path_from_p_to_p_stays_there_to_the_bit():
+    p = _gaussian(4)
+    for tau in np.arange(25) / 24:
+        assert _bits(geodesic(p, p)(tau)) == _bits(p)
+
+
+def test_the_way_back_is_the_same_way():
+    p, q = _gaussian(5), _gaussian(6)
+    for tau in (0.25, 0.375):
+        assert _bits(geodesic(p, q)(tau)) == _bits(geodesic(q, p)(1 - tau))
+
+
+def test_stds_never_go_below_zero():
+    small, large = {"w": jnp.array([1e-30, 0.0, 1e20], jnp.float32)}, {"w": jnp.array([1.0, 3.0, 0.0], jnp.float32)}
+    mean = {"w": jnp.zeros(3)}
+    for p, q in ((small, large), (large, small)):
+        for tau in np.linspace(0, 1, 41):
+            assert (np.asarray(geodesic(Gaussian(mean, p), Gaussian(mean, q))(tau).std["w"]) >= 0).all()
+
+
+def test_points_are_gaussians_without_spread():
+    p, q = _gaussian(0).mean, _gaussian(1).mean
+    middle = geodesic(p, q)(0.5)
+    assert all((leaf == 0).all() for leaf in jax.tree.leaves(middle.std))
+    assert wasserstein(p, q) == pytest.approx(
+        np.sqrt(sum(np.sum((np.float64(a) - b) ** 2) for a, b in zip(*map(jax.tree.leaves, (p, q)), strict=True))),
+        rel=1e-6,
+    )
+
+
+def test_integers_come_from_the_nearer_end():
+    p = {"steps": jnp.array(10), "flag": jnp.array(True), "w": jnp.array([0.0])}
+    q = {"steps": jnp.array(20), "flag": jnp.array(False), "w": jnp.array([1.0])}
+    path = geodesic(p, q)
+    assert [int(path(tau).mean["steps"]) for tau in (0, 0.4, 0.5, 0.6, 1)] == [10, 10, 10, 20, 20]
+    assert path(0.6).mean["steps"].dtype == p["steps"].dtype
+    assert not bool(path(0.6).mean["flag"])
+    assert wasserstein(p, q) == 1.0  # counters are no weights
+
+
+def test_excluded_leaves_do_not_count():
+    p, q = (
+        {"w": jnp.array([3.0]), "running": jnp.array([100.0])},
+        {"w": jnp.array([0.0]), "running": jnp.array([0.0])},
+    )
+    assert wasserstein(p, q, exclude={"running"}) == 3.0
+
+
+def test_ends_of_different_precision_are_widened():
+    p, q = _gaussian(0, jnp.bfloat16), _gaussian(1)
+    path = geodesic(p, q)
+    assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(path(0)))
+    for a, b in zip(jax.tree.leaves(p), jax.tree.leaves(path(0)), strict=True):
+        np.testing.assert_array_equal(np.asarray(a, np.float32), b)
+
+
+def test_inputs_are_left_alone():
+    p, q = _gaussian(0), _gaussian(1)
+    before = _bits(p), _bits(q)
+    geodesic(p, q)(0.3)
+    mixture(p, q)(0.3)
+    assert (_bits(p), _bits(q)) == before
+
+
+def test_the_path_works_inside_jit_without_tracing_again():
+    p, q = _gaussian(0), _gaussian(1)
+    traced = []
+
+    @jax.jit
+    def at(path, tau):
+        traced.append(None)
+        return path(tau)
+
+    path = geodesic(p, q)
+    for tau in (0.0, 0.25, 1.0):
+        assert _bits(at(path, jnp.float32(tau))) == _bits(path(tau))
+    assert len(traced) == 1
+
+
+@pytest.mark.parametrize(
+    ("q", "message"),
+    [
+        ({"w": jnp.zeros(3)}, "shape"),
+        ({"w": jnp.zeros(2), "b": jnp.zeros(2)}, "'b' is in the second tree only"),
+        (Samples({"w": jnp.zeros((4, 2))}), "compact"),
+        (Gaussian({"w": jnp.zeros(2)}, {"w": jnp.array([1.0, -1.0])}), "negative"),
+        (Gaussian({"w": jnp.zeros(2)}, {"w": jnp.array([1.0, jnp.nan])}), "finite"),
+    ],
+)
+def test_ends_that_do_not_fit_are_refused(q, message):
+    for path in (geodesic, mixture):
+        with pytest.raises(PosteriorError, match=message):
+            path({"w": jnp.zeros(2)}, q)
+
+
+@pytest.mark.parametrize("tau", [-0.1, 1.01, float("nan")])
+def test_there_is_nothing_beyond_the_ends(tau):
+    with pytest.raises(ConfigError, match="τ = 0 to τ = 1"):
+        geodesic({"w": jnp.zeros(2)}, {"w": jnp.ones(2)})(tau)
