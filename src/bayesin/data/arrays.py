@@ -50,6 +50,7 @@ def from_arrays(
     train, test = _inputs(f"{name}: x_train", x_train), _inputs(f"{name}: x_test", x_test)
     train_targets, test_targets = _targets(f"{name}: y_train", y_train), _targets(f"{name}: y_test", y_test)
     _check_together(name, train, test, train_targets, test_targets)
+    train, test = _rows_of_pixels(train), _rows_of_pixels(test)
     classes = _classes(name, train_targets, test_targets)
     train_chosen = _choose(train_targets, classes, limit, "the training set")
     test_chosen = _choose(test_targets, classes, limit, "the test set")
@@ -76,9 +77,11 @@ def _inputs(name: str, values: object) -> np.ndarray:
         )
     if not x.size:
         raise DataError(f"{name} is empty: shape {x.shape}")
-    if x.dtype == np.uint8 and x.ndim == 2:
-        return x / np.float32(255)
     return x[..., None] if x.ndim == 3 else x
+
+
+def _rows_of_pixels(x: np.ndarray) -> np.ndarray:
+    return x / np.float32(255) if x.dtype == np.uint8 and x.ndim == 2 else x
 
 
 def _targets(name: str, values: object) -> np.ndarray:

@@ -37,16 +37,14 @@ def gunzip(content: bytes, path: Path, limit: int) -> bytes:
         try:
             part = machine.decompress(content, room + 1)
         except zlib.error as error:
-            raise DataError(
-                f"{path} is corrupted: its gzip stream breaks off ({error}); get the file again"
-            ) from None
+            raise DataError(f"{path} is corrupted: its gzip stream is broken ({error}); get it again") from None
         parts.append(part)
         room -= len(part)
         if room < 0:
             raise DataError(f"{path} unpacks to more than {limit:,} bytes, so it is no file of a known data set")
         if not machine.eof:
             done = limit - room
-            raise DataError(f"{path} is truncated: its gzip stream stops after {done:,} bytes; get the file again")
+            raise DataError(f"{path} is truncated: its gzip stream stops after {done:,} bytes; get it again")
         content = machine.unused_data.lstrip(b"\0")  # several members are one file, and zeros may pad it
     return parts[0] if len(parts) == 1 else b"".join(parts)
 

@@ -25,8 +25,9 @@ def read_digits() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         from sklearn.datasets import load_digits
     except ImportError:
         raise DataError("the digits come with scikit-learn: pip install scikit-learn") from None
-    bunch = load_digits()
-    images, labels = bunch.images.astype(np.uint8)[:, None], bunch.target
+    pixels, labels = load_digits(return_X_y=True)
+    images = np.asarray(pixels).astype(np.uint8).reshape(-1, 1, 8, 8)
+    labels = np.asarray(labels)
     test = _test_indices(labels)
     return images[~test], labels[~test], images[test], labels[test]
 

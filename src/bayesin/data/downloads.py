@@ -64,20 +64,18 @@ def _from_mirror(address: str, wanted: Download, folder: Path, timeout: float, o
         raise DataError("downloads need pooch: pip install pooch; or put the files in place yourself") from None
     part = folder / f"{wanted.name}.part"
 
-    def downloader(url: str, output_file: Any, _pooch: Any) -> None:
+    def downloader(url: str, output_file: Any, _: Any) -> None:
         _collect(url, part, wanted, timeout, on_bytes)
         os.replace(part, output_file)
 
     try:
+        retrieve: Any = pooch.retrieve
         with _quiet(pooch.get_logger()):
-            path = pooch.retrieve(
-                address, f"sha256:{wanted.sha256}", fname=wanted.name, path=folder, downloader=downloader
-            )
-        return Path(path)
+            return Path(retrieve(address, f"sha256:{wanted.sha256}", wanted.name, folder, downloader=downloader))
     except _Broken as error:
         raise _Refused(str(error)) from None
     except RequestException as error:
-        raise _Refused(_plain(error)) from None
+        raise _Refused(_plain(error, timeout)) from None
     except OSError as error:
         raise DataError(f"cannot write to {folder}: {error.strerror or error}") from None
     except ValueError:  # pooch, when the checksum differs
@@ -100,7 +98,6 @@ def _collect(url: str, part: Path, wanted: Download, timeout: float, on_bytes: O
 
 def _connect(url: str, part: Path, start: int, wanted: Download, timeout: float, on_bytes: OnBytes) -> None:
     import requests
-    from urllib3.exceptions import HTTPError
 
     headers = {"Accept-Encoding": "identity", "User-Agent": "bayesin"}
     if start:
@@ -113,15 +110,11 @@ def _connect(url: str, part: Path, start: int, wanted: Download, timeout: float,
         _check_length(response.headers.get("Content-Length"), start, wanted.size)
         with open(part, "r+b" if start else "wb") as file:
             file.seek(start)
-            try:
-                for block in _blocks(response.raw, timeout):
-                    file.write(block)
-                    if file.tell() > wanted.size:
-                        raise _Refused(f"sent more than the {wanted.size:,} bytes of the file")
-                    on_bytes(file.tell())
-            except (HTTPError, OSError) as error:
-                file.flush()
-                raise _Broken(_plain(error, timeout)) from None
+            for block in _blocks(response.raw, timeout):
+                file.write(block)
+                if file.tell() > wanted.size:
+                    raise _Refused(f"sent more than the {wanted.size:,} bytes of the file")
+                on_bytes(file.tell())
             arrived = file.tell()
     if arrived < wanted.size:
         raise _Broken(f"sent {arrived:,} of {wanted.size:,} bytes")
@@ -129,9 +122,17 @@ def _connect(url: str, part: Path, start: int, wanted: Download, timeout: float,
 
 def _blocks(raw: Any, timeout: float) -> Iterator[bytes]:
     """What arrives, as it arrives; a line that only drips is taken for a stall."""
+    from urllib3.exceptions import HTTPError
+
     read = getattr(raw, "read1", raw.read)  # urllib3 before 2.1 has no read1
     since, arrived = time.monotonic(), 0
-    while block := read(BLOCK):
+    while True:
+        try:
+            block = read(BLOCK)
+        except (HTTPError, OSError) as error:
+            raise _Broken(_plain(error, timeout)) from None
+        if not block:
+            return
         yield block
         arrived += len(block)
         passed = time.monotonic() - since
@@ -150,15 +151,15 @@ def _check_length(text: str | None, start: int, size: int) -> None:
         raise _Refused(f"offers {int(text) + start:,} bytes instead of {size:,}")
 
 
-def _plain(error: Exception, timeout: float = 0) -> str:
+def _plain(error: Exception, timeout: float) -> str:
     """An error of the network in a few words, without the objects that urllib3 prints."""
     words = f"{type(error).__name__} {error}".lower()
     if "timeout" in words or "timed out" in words:
-        return f"stalled: no data for {timeout:.0f} s" if timeout else "stalled: no answer in time"
+        return f"stalled: nothing came for {timeout:g} s"
     if "incompleteread" in words or "connection broken" in words:
         return "broke off in the middle of the file"
     if "resolve" in words or "name or service" in words:
-        return "this host is not known; is there a network?"
+        return "host not found, or no network"
     if "refused" in words:
         return "connection refused"
     if "certificate" in words or "ssl" in words:

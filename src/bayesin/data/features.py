@@ -12,7 +12,8 @@ CHUNK_BYTES = 32 << 20  # of float64 at a time, so that a large array is never h
 def feature_statistics(x: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Returns mean and standard deviation along all but the last axis, in float64, in two passes.
 
-    A constant feature has standard deviation 1, so that standardising makes it 0 rather than noise.
+    Sums are taken relative to the first example, which makes a constant feature exactly constant; its
+    standard deviation is given as 1, so that standardising makes it 0.
 
     Raises:
         DataError: a value is not finite, or so large that its square is not.
@@ -23,16 +24,15 @@ def feature_statistics(x: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray
         ([2.0, 7.0], [1.0, 1.0])
     """
     number = x.size // x.shape[-1]
-    axes = tuple(range(x.ndim - 1))
+    axes, first = tuple(range(x.ndim - 1)), x[(0,) * (x.ndim - 1)].astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
-        mean = sum((chunk.sum(axes) for chunk in _chunks(x)), np.zeros(x.shape[-1])) / number
+        mean = first + sum(((chunk - first).sum(axes) for chunk in _chunks(x)), np.zeros(x.shape[-1])) / number
         squares = sum((((chunk - mean) ** 2).sum(axes) for chunk in _chunks(x)), np.zeros(x.shape[-1]))
         std = np.sqrt(squares / number)
     if not (np.isfinite(mean).all() and np.isfinite(std).all()):
         check_finite(x, name)
         raise DataError(f"{name}: values too large for a standard deviation; rescale them")
-    constant = std <= 16 * np.finfo(np.float64).eps * np.abs(mean)  # what rounding alone leaves of a constant
-    return mean, np.where(constant, 1.0, std)
+    return mean, np.where(std > 0, std, 1.0)
 
 
 def standardise(x: np.ndarray, mean: np.ndarray, std: np.ndarray, name: str) -> np.ndarray:

@@ -18,7 +18,7 @@ from ..errors import DataError
 from ..files import TEMPORARY
 from .content import read_checked
 from .downloads import download
-from .locate import Found, home, locate
+from .locate import Found, home, is_own, locate
 from .sources import Download, File, Source, source_of
 
 LEFTOVER_AGE = 86_400  # seconds; an unfinished folder this old belongs to a process that was killed
@@ -63,10 +63,11 @@ def fetch(
         return Fetched(folder, ())
     wanted = [d for d in source.downloads if d.name.endswith(".tar.gz") or d.name.removesuffix(".gz") in bad]
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        _remove_leftovers(folder)
-        with tempfile.TemporaryDirectory(prefix=f"{TEMPORARY}fetch-", dir=folder) as work:
+        beside = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
+        _remove_leftovers(beside)
+        with tempfile.TemporaryDirectory(prefix=f"{TEMPORARY}fetch-", dir=beside) as work:
             fresh = _download_all(source, wanted, mirrors or source.mirrors, Path(work), timeout, on_progress)
+            folder.mkdir(parents=True, exist_ok=True)
             for file in source.files:
                 if file.name in bad:
                     _place(fresh[file.name], folder, bad[file.name])
@@ -77,19 +78,21 @@ def fetch(
 
 def _target(source: Source, root: str | Path | None) -> tuple[Path, dict[str, Path | None]]:
     """The folder to fill, and the files it lacks: None where absent, the damaged file where there is one."""
+    if home(root).exists() and not home(root).is_dir():
+        raise DataError(f"{home(root)} is a file, not a folder to fetch to; choose another --root")
+    fresh = Found(home(root) / source.folders[0], {})
     found = locate(source, root if root is not None and os.path.isdir(Path(root).expanduser()) else None)
-    if found is None or (root is not None and not _is_below(found, home(root))):
-        found = Found(home(root) / source.folders[0], {})
-    bad: dict[str, Path | None] = {}
-    for file in source.files:
-        path = found.paths.get(file.name)
-        if path is None or not _is_good(path, source, file):
-            bad[file.name] = path
+    if found is None or (root is not None and found.folder != home(root) and home(root) not in found.folder.parents):
+        found = fresh
+    bad = _bad(source, found)
+    if bad and not is_own(source, found.folder):  # MNIST and Fashion-MNIST share file names: spoil neither
+        return fresh.folder, _bad(source, fresh)
     return found.folder, bad
 
 
-def _is_below(found: Found, root: Path) -> bool:
-    return found.folder == root or root in found.folder.parents
+def _bad(source: Source, found: Found) -> dict[str, Path | None]:
+    paths = {file: found.paths.get(file.name) for file in source.files}
+    return {file.name: path for file, path in paths.items() if path is None or not _is_good(path, source, file)}
 
 
 def _is_good(path: Path, source: Source, file: File) -> bool:
@@ -119,29 +122,28 @@ def _download_all(
 
         path = download(item, mirrors, work, timeout, report)
         done += item.size
-        fresh |= (
-            _unpack(path, source, work) if item.name.endswith(".tar.gz") else {item.name.removesuffix(".gz"): path}
-        )
+        if item.name.endswith(".tar.gz"):
+            fresh |= _unpack(path, source, work)
+        else:
+            fresh[item.name.removesuffix(".gz")] = path
     for file in source.files:
-        if file.name in fresh:
-            read_checked(fresh[file.name], source, file)
+        if file.name in fresh and not _is_good(fresh[file.name], source, file):
+            raise DataError(f"{file.name} arrived, but is not the published file by its content; nothing was kept")
     return fresh
 
 
 def _unpack(archive: Path, source: Source, work: Path) -> dict[str, Path]:
     """Takes the expected files, and nothing else, out of a tarball; paths in it are never followed."""
-    expected = {file.name: file for file in source.files}
+    expected = {f"{source.folders[0]}/{file.name}": file for file in source.files}
     fresh: dict[str, Path] = {}
     try:
         with tarfile.open(archive, "r:gz") as tar:
             for member in tar:
-                file = expected.get(member.name.rpartition("/")[2])
+                file = expected.get(member.name.removeprefix("./"))
                 if file is None or file.name in fresh or not member.isreg():
                     continue
                 if member.size != file.size:
-                    raise DataError(
-                        f"{archive.name}: {member.name} has {member.size:,} bytes instead of {file.size:,}"
-                    )
+                    raise DataError(f"{archive.name}: {file.name} has {member.size:,} bytes, not {file.size:,}")
                 content = tar.extractfile(member)
                 with open(work / file.name, "wb") as target:
                     if content is not None:
@@ -149,7 +151,7 @@ def _unpack(archive: Path, source: Source, work: Path) -> dict[str, Path]:
                 fresh[file.name] = work / file.name
     except (tarfile.TarError, zlib.error, EOFError) as error:
         raise DataError(f"{archive.name} is not a whole tarball: {error}") from None
-    if missing := [name for name in expected if name not in fresh]:
+    if missing := [file.name for file in source.files if file.name not in fresh]:
         raise DataError(f"{archive.name} lacks {', '.join(missing)}")
     return fresh
 

@@ -53,6 +53,14 @@ def searched(source: Source, root: Path | str | None = None) -> list[Path]:
     return [base for base, _ in _roots(root)] + [Path(folder) for folder in source.system]
 
 
+def is_own(source: Source, folder: Path) -> bool:
+    """Whether a folder bears one of the data set's customary names, so that its files belong to it alone."""
+    parts = folder.absolute().parts
+    return str(folder) in source.system or any(
+        parts[-len(n.split("/")) :] == (*n.split("/"),) for n in source.folders
+    )
+
+
 def home(root: Path | str | None = None) -> Path:
     """The folder below which `fetch` puts files: `root`, `$BAYESIN_DATA`, or the user's cache."""
     return Path(root or os.environ.get("BAYESIN_DATA") or _cache()).expanduser()
@@ -63,7 +71,7 @@ def _folders(source: Source, root: Path | str | None) -> Iterator[tuple[Path, bo
     for base, explicit in _roots(root):
         for folder in source.folders:
             yield base / folder, explicit, True
-        yield base, explicit, base.name in {Path(folder).name for folder in source.folders} - {"raw"}
+        yield base, explicit, is_own(source, base)
     for folder in source.system:
         yield Path(folder), False, True
 

@@ -255,4 +255,4 @@ def source_of(name: str) -> Source:
 def suggest(word: str, known: Iterable[str]) -> str:
     """A suggestion for a misspelt word, or nothing."""
     close = difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.5)
-    return f"; did you mean '{close[0]}'?" if close else ""
+    return f" (did you mean '{close[0]}'?)" if close else ""

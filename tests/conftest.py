@@ -1,0 +1,58 @@
+"""What several test files share: the real data sets, where this machine has them."""
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+UNPACK = REPOSITORY.parent / "shared" / "data" / "unpack.py"
+
+
+@pytest.fixture(scope="session")
+def data_root() -> Path:
+    """The folder with the real data sets: `$BAYESIN_DATA`, or `data/`, which is unpacked once if it can be."""
+    if os.environ.get("BAYESIN_DATA"):
+        return Path(os.environ["BAYESIN_DATA"])
+    folder = REPOSITORY / "data"
+    if not folder.is_dir() and UNPACK.is_file():
+        _unpack(folder)
+    if not folder.is_dir():
+        pytest.skip("no real data: neither $BAYESIN_DATA nor data/ is here ('bayesin data fetch mnist' gets it)")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def real(data_root):
+    """Returns `real(name)`: the root below which a real data set lies, or skips the test."""
+    from bayesin.data import SOURCES
+    from bayesin.data.locate import locate
+
+    def root_of(name: str) -> Path:
+        found = locate(SOURCES[name], data_root)
+        if found is None or found.missing(SOURCES[name]):
+            pytest.skip(f"{name} is not on this machine ('bayesin data fetch {name}' gets it)")
+        return data_root
+
+    return root_of
+
+
+def _unpack(folder: Path) -> None:
+    """Writes the packed data sets beside `folder`, then gives them its name; one worker does it for all."""
+    with open(Path(tempfile.gettempdir()) / "bayesin-tests-data.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if folder.is_dir():
+            return
+        work = Path(tempfile.mkdtemp(prefix=".tmp-data-", dir=folder.parent))
+        try:
+            for names in (["mnist", "cifar100"], ["cifar10"]):  # CIFAR-10 may need a network; the others do not
+                subprocess.run([sys.executable, str(UNPACK), str(work), *names], capture_output=True, timeout=240)
+            if any(work.iterdir()):
+                os.replace(work, folder)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)

@@ -1,0 +1,401 @@
+"""Data sets from arrays and .npz files, subsets, the embedded digits, and statistics against plain numpy."""
+
+import io
+import struct
+import zipfile
+from contextlib import suppress
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bayesin.data import Dataset, from_arrays, load
+from bayesin.data.digits import read_digits
+from bayesin.data.features import feature_statistics
+from bayesin.data.npz import read_npz
+from bayesin.data.pixels import pixel_statistics, pixels_to_floats
+from bayesin.data.subset import stratified
+from bayesin.errors import BayesinError, ConfigError, DataError
+
+X, Y = np.arange(12.0).reshape(6, 2), np.array([0, 1, 2, 0, 1, 2])
+
+
+def arrays(**changes):
+    return {"x_train": X, "y_train": Y, "x_test": X[:3], "y_test": Y[:3]} | changes
+
+
+# -- the value ------------------------------------------------------------------------------------------------
+
+
+def test_a_dataset_is_frozen_and_leaves_its_callers_arrays_alone():
+    mine = np.zeros((4, 2), np.float32)
+    data = Dataset(mine, [0, 1, 0, 1], mine[:2], [0, 1], classes=2)
+    with pytest.raises(ValueError, match="read-only"):
+        data.x_train[0] = 1
+    with pytest.raises(AttributeError):
+        data.name = "other"
+    mine[0] = 1  # still the caller's
+    assert data.y_train.dtype == np.int32 and data.input_shape == (2,) and len(data) == 4
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ((np.zeros((4, 2)), [0, 1], np.zeros((2, 2)), [0, 1]), "x_train has shape"),
+        ((np.zeros((2, 2)), [0, 1], np.zeros((2, 3)), [0, 1]), "a training example has shape"),
+        ((np.zeros((2, 2)), [0, 1], np.zeros((0, 2)), []), "x_test is empty"),
+        ((np.float32(0), [0, 1], np.zeros((2, 2)), [0, 1]), "x_train has shape"),
+    ],
+)
+def test_a_dataset_whose_parts_do_not_fit_is_refused(parts, message):
+    with pytest.raises(DataError, match=message):
+        Dataset(*parts, classes=2)
+
+
+# -- statistics and normalisation --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("top", [16, 255])
+def test_pixel_statistics_are_those_of_numpy(top):
+    images = np.random.RandomState(0).randint(0, top + 1, (700, 3, 5, 4)).astype(np.uint8)
+    mean, std = pixel_statistics(images, top)
+    scaled = images.astype(np.float64) / top
+    np.testing.assert_allclose(mean, scaled.mean((0, 2, 3)), rtol=1e-13)
+    np.testing.assert_allclose(std, scaled.std((0, 2, 3)), rtol=1e-12)
+
+
+def test_pixel_statistics_are_exact_where_floats_would_cancel():
+    images = np.full((5000, 1, 8, 8), 200, np.uint8)
+    images[0, 0, 0, 0] = 201
+    mean, std = pixel_statistics(images)
+    n = images.size
+    exact = Fraction(200 * n + 1, 255 * n)
+    variance = Fraction(n * (200**2 * n - 200**2 + 201**2) - (200 * n + 1) ** 2, (255 * n) ** 2)
+    assert mean[0] == float(exact)
+    assert std[0] == pytest.approx(float(variance) ** 0.5, rel=1e-15)
+
+
+def test_floats_of_pixels_are_the_formula_in_float32():
+    images = np.random.RandomState(0).randint(0, 256, (600, 3, 4, 2)).astype(np.uint8)
+    mean, std = np.array([0.1, 0.2, 0.3]), np.array([0.5, 0.25, 0.3])
+    floats = pixels_to_floats(images, mean, std)
+    expected = images.astype(np.float32).transpose(0, 2, 3, 1) / np.float32(255)
+    expected = (expected - mean.astype(np.float32)) / std.astype(np.float32)
+    np.testing.assert_array_equal(floats, expected)
+    assert floats.flags.c_contiguous
+
+
+def test_feature_statistics_are_those_of_numpy_in_every_chunking(monkeypatch):
+    import bayesin.data.features as features
+
+    x = np.random.RandomState(0).normal(1e6, 1e-2, (301, 2, 3)).astype(np.float64)
+    for chunk_bytes in (1, 1000, 1 << 20):
+        monkeypatch.setattr(features, "CHUNK_BYTES", chunk_bytes)
+        mean, std = feature_statistics(x, "x")
+        np.testing.assert_allclose(mean, x.mean((0, 1)), rtol=1e-13)
+        np.testing.assert_allclose(std, x.std((0, 1)), rtol=1e-6)
+
+
+def test_a_constant_feature_becomes_zero_and_not_noise():
+    x = np.stack([np.full(1000, 0.1), np.arange(1000.0)], 1)
+    data = from_arrays(x, np.arange(1000) % 2, x, np.arange(1000) % 2)
+    assert np.abs(data.x_train[:, 0]).max() < 1e-12 and data.std[0] == 1
+    assert data.x_train[:, 1].std() == pytest.approx(1, rel=1e-6)
+    dark = np.zeros((4, 2, 2, 1), np.uint8)
+    assert from_arrays(dark, [0, 1, 0, 1], dark, [0, 1, 0, 1]).x_train.max() == 0
+
+
+def test_bytes_are_pixels_in_images_and_in_rows():
+    images = np.random.RandomState(0).randint(0, 256, (6, 3, 2)).astype(np.uint8)
+    as_images = from_arrays(**arrays(x_train=images, x_test=images[:3]), normalise="unit")
+    assert as_images.input_shape == (3, 2, 1)
+    np.testing.assert_array_equal(as_images.x_train[..., 0], images / np.float32(255))
+    rows = images.reshape(6, 6)
+    as_rows = from_arrays(**arrays(x_train=rows, x_test=rows[:3]), normalise="unit")
+    np.testing.assert_array_equal(as_rows.x_train, rows / np.float32(255))
+    colour = np.random.RandomState(0).randint(0, 256, (6, 3, 2, 3)).astype(np.uint8)
+    standard = from_arrays(**arrays(x_train=colour, x_test=colour[:3]))
+    np.testing.assert_allclose(standard.x_train.mean((0, 1, 2), dtype=np.float64), 0, atol=1e-6)
+    np.testing.assert_allclose(standard.x_train.std((0, 1, 2), dtype=np.float64), 1, atol=1e-6)
+
+
+# -- arrays that do not fit ---------------------------------------------------------------------------------------
+
+
+def test_regression_and_classification_are_told_apart_by_type():
+    assert from_arrays(**arrays()).classes == 3
+    regression = from_arrays(**arrays(y_train=Y.astype(np.float64), y_test=Y[:3].astype(np.float16)))
+    assert regression.classes is None and regression.y_train.dtype == np.float32
+    np.testing.assert_array_equal(regression.y_train, Y)
+    two = from_arrays(**arrays(y_train=X, y_test=X[:3]), limit=4)
+    assert two.y_train.shape == (4, 2) and two.y_test.shape == (3, 2)
+    assert from_arrays(**arrays(y_train=Y > 0, y_test=Y[:3] > 0)).classes == 2
+
+
+NOT_A_NUMBER = X.copy()
+NOT_A_NUMBER[4, 1] = np.nan
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"x_train": NOT_A_NUMBER}, r"x_train holds nan at \[4, 1\]"),
+        ({"x_test": np.where(X[:3] == 2, np.inf, X[:3])}, r"x_test holds inf at \[1, 0\]"),
+        ({"x_train": X * 1e200}, "too large for a standard deviation"),
+        ({"x_test": X[:3] * 1e60}, "in float32 holds inf"),
+        ({"x_train": X[0]}, r"x_train has shape \(2,\)"),
+        ({"x_train": X[:5]}, "x_train has 5 examples and y_train 6"),
+        ({"x_test": X[:3, :1]}, r"x_train has examples of shape \(2,\), x_test of \(1,\)"),
+        ({"x_test": X[:0], "y_test": Y[:0]}, "x_test is empty"),
+        ({"x_train": X.astype(str)}, "x_train holds <U"),
+        ({"x_train": X.astype(complex)}, "x_train holds complex"),
+        ({"x_train": X.astype("datetime64[s]")}, "x_train holds datetime"),
+        ({"x_train": X.astype(object)}, "x_train holds object"),
+        ({"x_train": [[1.0], [2.0, 3.0]]}, "x_train is not an array"),
+        ({"x_train": X.astype(np.uint8)}, "x_train holds .*, x_test float64"),
+        ({"x_train": np.ones((6, 2, 2, 2, 2))}, "x_train has shape"),
+        ({"y_train": np.eye(3, dtype=int)[Y]}, r"labels are \(n,\); take argmax"),
+        ({"y_train": Y - 1}, "y_train holds the label -1"),
+        ({"y_train": Y.astype(np.uint64) + np.uint64(2**63)}, "y_train holds the label 9223372036854775808"),
+        ({"y_train": Y * 10**6}, "y_train holds the label 2000000"),
+        ({"y_train": Y * 0, "y_test": Y[:3] * 0}, "every label is 0"),
+        ({"y_test": Y[:3] + 1}, "y_test holds the label 3, y_train none above 2"),
+        ({"y_test": Y[:3] * 1.0}, "labels in one of y_train and y_test"),
+        ({"y_train": X, "y_test": X[:3, :1]}, "y_train has shape"),
+        ({"y_train": np.full(6, np.nan), "y_test": np.zeros(3)}, r"y_train holds nan at \[0\]"),
+        ({"y_train": np.full(6, 1e60), "y_test": np.zeros(3)}, "y_train, in float32 holds inf"),
+        ({"y_train": None}, "y_train holds object"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused_by_name(changes, message):
+    with pytest.raises(DataError, match=message) as refusal:
+        from_arrays(**arrays(**changes), name="mine")
+    assert str(refusal.value).startswith("mine: ")
+
+
+@pytest.mark.parametrize("limit", [0, -1, 1.5, "3", True, float("nan")])
+def test_a_limit_must_be_a_positive_whole_number(limit):
+    with pytest.raises(ConfigError, match="limit needs a positive whole number"):
+        from_arrays(**arrays(), limit=limit)
+    with pytest.raises(ConfigError, match="limit needs a positive whole number"):
+        from_arrays(**arrays(y_train=Y * 1.0, y_test=Y[:3] * 1.0), limit=limit)
+
+
+def test_other_options_are_refused():
+    with pytest.raises(ConfigError, match="'standard' or 'unit'"):
+        from_arrays(**arrays(), normalise="whiten")
+    with pytest.raises(ConfigError, match="limit 2 is too small: the training set has 3 classes"):
+        from_arrays(**arrays(), limit=2)
+    with pytest.raises(ConfigError, match="the training set of digits has 10 classes"):
+        load("digits", limit=9)
+
+
+# -- subsets ------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=120), st.integers(1, 130))
+@settings(max_examples=200, deadline=None)
+def test_a_subset_keeps_order_and_shares(labels, limit):
+    labels = np.array(labels)
+    classes, counts = np.unique(labels, return_counts=True)
+    if limit < len(classes) and limit < len(labels):
+        with pytest.raises(ConfigError):
+            stratified(labels, limit)
+        return
+    chosen = stratified(labels, limit)
+    assert len(chosen) == min(limit, len(labels))
+    assert (np.diff(chosen) > 0).all()
+    taken = np.array([(labels[chosen] == c).sum() for c in classes])
+    assert (taken >= 1).all() and (taken <= counts).all()
+    if limit < len(labels):
+        # largest remainders, in fractions: each class gets its share of the rest, rounded down or up
+        rest = limit - len(classes)
+        for count, got in zip(counts, taken, strict=True):
+            share = Fraction(rest * (int(count) - 1), len(labels) - len(classes))
+            assert abs(got - 1 - share) < 1
+    np.testing.assert_array_equal(chosen, stratified(labels, limit))
+
+
+def test_a_subset_is_spread_over_the_file():
+    labels = np.zeros(1000, int)
+    labels[::2] = 1
+    chosen = stratified(labels, 10)
+    assert chosen.min() < 120 and chosen.max() > 880
+    assert np.diff(chosen).max() < 250
+
+
+# -- digits ---------------------------------------------------------------------------------------------------------
+
+
+def test_digits_are_split_once_and_for_all():
+    from sklearn.datasets import load_digits
+
+    x_train, _, x_test, y_test = read_digits()
+    assert len(x_train) == 1437 and len(x_test) == 360
+    whole = load_digits()
+    together = np.concatenate([x_train, x_test])[:, 0].astype(float)
+    assert sorted(map(bytes, together)) == sorted(map(bytes, whole.images))  # a partition: nothing lost or doubled
+    share = np.bincount(y_test) / np.bincount(whole.target)
+    assert np.abs(share - 360 / 1797).max() < 1 / 174  # within one digit of the share of every class
+    # the split is part of every published number, so it must never move
+    assert y_test[:12].tolist() == [3, 7, 3, 9, 0, 8, 7, 0, 8, 0, 3, 3]
+    assert int((np.arange(360) * y_test).sum()) == 292_611
+
+
+def test_digits_as_a_data_set():
+    data = load("digits")
+    assert data.x_train.shape == (1437, 8, 8, 1) and data.x_train.dtype == np.float32
+    assert abs(float(data.x_train.mean(dtype=np.float64))) < 1e-6
+    assert float(data.x_train.std(dtype=np.float64)) == pytest.approx(1, abs=1e-6)
+    unit = load("digits", normalise="unit")
+    assert unit.x_train.max() == 1 and unit.x_train.min() == 0
+    np.testing.assert_allclose(unit.x_train, data.x_train * data.std + data.mean, atol=1e-6)
+    small = load("digits", limit=100)
+    assert np.bincount(small.y_train).tolist() == [10] * 10 and len(small.x_test) == 100
+
+
+# -- .npz -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def saved(tmp_path):
+    path = tmp_path / "mine.npz"
+    np.savez_compressed(path, **arrays(), notes="left unread")
+    return path
+
+
+def rewrite(path, change):
+    """Writes the archive again with one member's bytes changed."""
+    with zipfile.ZipFile(path) as old:
+        members = {info.filename: old.read(info) for info in old.infolist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as new:
+        for name, content in change(members).items():
+            new.writestr(name, content)
+    return path
+
+
+def test_npz_gives_the_data_set_of_its_arrays(saved):
+    for name in (saved, str(saved)):
+        data = load(name, limit=3)
+        expected = from_arrays(**arrays(), limit=3)
+        np.testing.assert_array_equal(data.x_train, expected.x_train)
+        assert data.name == "mine" and data.classes == 3
+    assert load("mine.npz", root=saved.parent).name == "mine"
+    fortran = saved.with_name("fortran.npz")
+    np.savez(fortran, **arrays(x_train=np.asfortranarray(X), y_train=Y.astype(">i2")))
+    np.testing.assert_array_equal(load(fortran).x_train, from_arrays(**arrays()).x_train)
+
+
+def test_npz_that_is_absent_or_not_an_archive(tmp_path):
+    with pytest.raises(DataError, match="there is no file"):
+        load(tmp_path / "none.npz")
+    (tmp_path / "folder.npz").mkdir()
+    with pytest.raises(DataError, match="cannot read"):
+        load(tmp_path / "folder.npz")
+    for content in (b"", b"PK", b"\x93NUMPY", b"text"):
+        (tmp_path / "bad.npz").write_bytes(content)
+        with pytest.raises(DataError, match=r"bad.npz is not a whole .npz file"):
+            load(tmp_path / "bad.npz")
+
+
+def test_npz_that_lacks_an_array_or_has_it_twice(saved):
+    np.savez(saved, x_train=X, y_train=Y)
+    with pytest.raises(DataError, match="has no array 'x_test'; it holds x_train, y_train"):
+        load(saved)
+    np.savez(saved, **arrays())
+    with zipfile.ZipFile(saved, "a") as archive, pytest.warns(UserWarning, match="Duplicate"):
+        archive.writestr("x_test.npy", b"")
+    with pytest.raises(DataError, match="has 'x_test' 2 times"):
+        load(saved)
+
+
+class Explodes:
+    def __reduce__(self):
+        return (pytest.fail, ("unpickled",))
+
+
+def test_npz_is_never_unpickled(saved):
+    np.savez(saved, **arrays(x_train=np.array([Explodes()], dtype=object)))
+    with pytest.raises(DataError, match="x_train holds Python objects"):
+        load(saved)
+    rewrite(saved, lambda members: members | {"x_train.npy": b"\x80\x04N."})
+    with pytest.raises(DataError, match="not a whole"):
+        load(saved)
+    table = np.zeros(6, [("a", float), ("b", int)])
+    np.savez(saved, **arrays(x_train=table))
+    with pytest.raises(DataError, match="x_train is a table"):
+        load(saved)
+    named = np.zeros(6, [("Ω", float)])
+    with pytest.warns(UserWarning, match="NumPy"):
+        np.savez(saved, **arrays(x_train=named))
+    with pytest.raises(DataError, match=r"npy version \(3, 0\)"):
+        load(saved)
+
+
+def header(shape: str, dtype: str = "<f8") -> bytes:
+    text = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}".encode()
+    text += b" " * (-(len(text) + 11) % 64) + b"\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text
+
+
+@pytest.mark.parametrize("shape", ["(1000000000000000, 2)", "(6, 3)", "(-6, -2)", "(6, 2, 0)", "()", f"({2**70},)"])
+def test_npz_whose_header_and_content_disagree_sets_no_memory_aside(saved, shape):
+    rewrite(saved, lambda members: members | {"x_train.npy": header(shape) + X.tobytes()})
+    with pytest.raises(DataError, match="x_train declares shape"):
+        load(saved)
+
+
+def test_npz_bombs_are_refused_by_their_declared_size(tmp_path):
+    path = tmp_path / "bomb.npz"
+    np.savez_compressed(path, **arrays(x_train=np.zeros((6, 1 << 20))))
+    assert path.stat().st_size < 1 << 17
+    with pytest.raises(DataError, match=r"declares 50,.* bytes of arrays, more than the 1,000,000 allowed"):
+        read_npz(path, largest=1_000_000)
+
+
+def test_npz_that_lies_about_its_sizes(saved):
+    """The central directory declares more than the compressed stream holds, and the header agrees with the lie."""
+    lie = header("(100000000, 2)")
+    rewrite(saved, lambda members: members | {"x_train.npy": lie + X.tobytes()})
+    true, false = len(lie) + X.nbytes, len(lie) + 100_000_000 * 16
+    content = saved.read_bytes().replace(struct.pack("<I", true), struct.pack("<I", false))
+    saved.write_bytes(content)
+    with pytest.raises(DataError):
+        load(saved)
+
+
+def test_npz_with_a_flipped_byte_is_caught_by_the_archives_checksum(saved):
+    np.savez(saved, **arrays())  # stored, so that the flipped byte is one of the array's
+    content = bytearray(saved.read_bytes())
+    place = content.find(X.tobytes()) + 20
+    content[place] ^= 1
+    saved.write_bytes(bytes(content))
+    with pytest.raises(DataError, match="CRC"):
+        load(saved)
+
+
+def test_npz_with_a_password_or_an_unknown_method(saved):
+    content = saved.read_bytes()
+    start = content.find(b"PK\x01\x02")
+    for offset, value in ((8, 1), (10, 99)):  # flags, compression method
+        wrong = bytearray(content)
+        wrong[start + offset] = value
+        saved.write_bytes(bytes(wrong))
+        with pytest.raises(BayesinError):
+            load(saved)
+
+
+@given(cut=st.integers(0, 2000), flips=st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 255)), max_size=4))
+@settings(max_examples=150, deadline=None)
+def test_mutilated_npz_files_raise_nothing_foreign(tmp_path_factory, cut, flips):
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays())
+    content = bytearray(buffer.getvalue())
+    for place, value in flips:
+        content[place % len(content)] = value
+    path = tmp_path_factory.mktemp("npz", numbered=True) / "x.npz"
+    path.write_bytes(bytes(content[: cut or None]))
+    with suppress(BayesinError):
+        load(path)
