@@ -21,11 +21,13 @@ class Verb(NamedTuple):
 
 # In the order a newcomer needs them.
 VERBS = {
+    "demo": Verb("demo:Demo", "train, align and measure on the embedded digits; write a page", "bayesin demo"),
     "doctor": Verb("doctor:Doctor", "check this machine and say how to mend what is missing", "bayesin doctor"),
     "data": Verb("data:Data", "list, fetch and check data sets", "bayesin data fetch mnist"),
     "explain": Verb(
         "explain:Explain", "show a model's permutation symmetry and why axes are fixed", "bayesin explain resnet20"
     ),
+    "report": Verb("report:Report", "write the page of one or several runs from their numbers", "bayesin report demo"),
 }
 
 

@@ -1,0 +1,195 @@
+"""The report of the demonstration: sections, headline numbers, and the words around them."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from ..experiments.demo import TEST, Demo
+from .collect import (
+    alignment_section,
+    barrier_section,
+    plane_section,
+    posterior_section,
+    versions,
+    walk_section,
+)
+from .document import write_report
+from .figures import barrier_figure, plane_figure
+from .page import write_page
+
+NAMES = ("first", "second", "second, aligned")
+FILES = {
+    "report.json": "every number on this page",
+    "barrier.json": "loss, accuracy, calibration error and Brier score along both paths, with errors",
+    "plane.json": "likelihood and prior on the plane",
+    "config.json": "all settings",
+    "first.safetensors": "the first posterior: means and standard deviations",
+    "second.safetensors": "the second posterior",
+    "aligned.safetensors": "the second posterior, units moved",
+    "alignment.safetensors": "the permutations and the spec they belong to",
+    "figures/barrier.pdf": "the curves for print, test set (also .svg, .png, .csv and .json)",
+    "figures/barrier-train.pdf": "the curves for print, training set",
+    "figures/plane.pdf": "the plane for print (also .svg, .png and .json)",
+}
+
+
+def write_demo_report(out: Path | str, demo: Demo) -> Path:
+    """Writes print figures, `report.json` and `report.html` into the demonstration's folder; returns the page."""
+    out = Path(out)
+    report = demo_report(demo)
+    barrier_figure(report["barrier"], out / "figures" / "barrier")
+    barrier_figure(report["barrier"], out / "figures" / "barrier-train", part="train")
+    plane_figure(report["plane"], out / "figures" / "plane")
+    write_report(out, report)
+    return write_page(out / "report.html", [out])
+
+
+def demo_report(demo: Demo) -> dict[str, Any]:
+    """Returns the report of a demonstration as a dict of sections."""
+    test, exclude = demo.barriers[TEST], demo.model.statistics
+    ends = [test["naive"].nll[0], test["naive"].nll[-1], test["aligned"].nll[-1]]
+    posteriors = dict(zip(NAMES, (demo.first, demo.second), strict=False))
+    prior = demo.settings.training.prior_variance
+    alignment = alignment_section(demo.first, demo.second, demo.alignment, demo.spec, exclude=exclude)
+    walk = walk_section(test, demo.data)
+    if walk and "images" in walk:
+        walk["images"]["says"] = (
+            "The first test image of each class, chosen before any result was seen, and the probability that each "
+            "path gives to every class. Strong colour: the true class."
+        )
+    return {
+        "title": "Two posteriors, one basin",
+        "lead": _lead(demo),
+        "summary": _summary(demo),
+        "barrier": barrier_section(demo.barriers),
+        "walk": walk,
+        "plane": plane_section(demo.plane, len(demo.data.x_test), ends, NAMES),
+        "alignment": {**alignment, "says": [_how(demo)]},
+        "posterior": {
+            **posterior_section(posteriors, demo.spec, prior_variance=prior, exclude=exclude),
+            "pruned_says": (
+                "A unit counts as pruned when no weight into or out of it has a mean larger than its standard "
+                "deviation: it adds little but noise. The fit was free to use it and did not."
+            ),
+        },
+        "run": {"config": _config(demo), "provenance": _provenance(demo), "seconds": _seconds(demo)},
+        "files": [{"name": name, "bytes": 0, "says": says} for name, says in FILES.items()],
+    }
+
+
+def _lead(demo: Demo) -> list[str]:
+    naive, aligned = (demo.barriers[TEST][kind] for kind in ("naive", "aligned"))
+    share = aligned.value / naive.value if naive.value > 0 else float("nan")
+    return [
+        "Two Bayesian neural networks learned the same handwritten digits from different random starts. Both are good. "
+        "But on the straight way from one to the other the predictions get worse and then better again: between them "
+        f"stands a barrier of {naive.value:.2f} nats.",
+        "The hidden units of a network have no order of their own. Put those of the second network in the order that best "
+        "fits the first, which changes nothing about what it computes, and walk again: the barrier is "
+        f"{aligned.value:.3f} nats, {_percent(share)} of what it was.",
+    ]
+
+
+def _summary(demo: Demo) -> list[dict[str, str]]:
+    naive, aligned = (demo.barriers[TEST][kind] for kind in ("naive", "aligned"))
+    first, second = demo.accuracies
+    moved, units = demo.units_moved
+    middle = {kind: float(one.accuracy[len(one.taus) // 2]) for kind, one in demo.barriers[TEST].items()}  # pyright: ignore
+    return [
+        _card("Barrier without alignment", f"{naive.value:.3f}", "nats", f"± {naive.standard_error:.3f}, test set", "naive"),
+        _card("Barrier after alignment", f"{aligned.value:.3f}", "nats", f"± {aligned.standard_error:.3f}, test set", "aligned"),
+        _card("Test accuracy", f"{100 * first:.1f} %", "", f"of the first posterior; the second: {100 * second:.1f} %"),
+        _card("Accuracy half way", f"{100 * middle['aligned']:.1f} %", "", f"aligned; without: {100 * middle['naive']:.1f} %"),
+        _card("Units moved", f"{moved}", f"of {units}", f"no output changes by more than {_power(demo.function_gap)}"),
+    ]  # fmt: skip
+
+
+def _card(label: str, value: str, unit: str = "", note: str = "", tone: str = "") -> dict[str, str]:
+    card = {"label": label, "value": value, "unit": unit, "note": note, "tone": tone}
+    return {name: text for name, text in card.items() if text}
+
+
+def _how(demo: Demo) -> str:
+    groups = ", ".join(f"{name} with {size} units" for name, size in demo.spec.sizes.items())
+    alignment = demo.alignment
+    return (
+        f"The groups of interchangeable units were found from the network's own computation ({groups}) and checked. The "
+        "search visits one group after the other and solves each step exactly, as an assignment problem on the means and "
+        f"standard deviations of all weights that the units touch. Of {demo.settings.restarts} starts the best is shown "
+        f"('{alignment.start}'): {alignment.sweeps} sweeps, {'converged' if alignment.converged else 'not converged'}."
+    )
+
+
+def _config(demo: Demo) -> dict[str, Any]:
+    settings, training = demo.settings, demo.settings.training
+    return {
+        "data": f"digits, {len(demo.data):,} training and {len(demo.data.x_test):,} test images of 8 × 8 pixels",
+        "network": f"{settings.depth} hidden layers of {settings.width} units, ReLU; {demo.first.size:,} weights",
+        "posterior": "mean-field Gaussian, variational inference",
+        "temperature": f"{training.temperature:g}, on the KL term (1 would be the Bayes posterior)",
+        "prior variance": training.prior_variance,
+        "optimiser": f"{training.optimiser}, rate {training.learning_rate:g}, {training.schedule} schedule",
+        "epochs": f"{training.epochs} of batch {training.batch}",
+        "starts of the alignment": settings.restarts,
+        "points on a path": settings.taus,
+        "weight samples": f"{settings.samples} on the test set, {settings.train_samples} on the training set, "
+        f"{settings.plane_samples} on the plane",
+        "key": demo.key,
+    }
+
+
+def _provenance(demo: Demo) -> dict[str, Any]:
+    return {**versions(), "seconds in all": f"{sum(demo.seconds.values()):.0f}"}
+
+
+def _seconds(demo: Demo) -> list[dict[str, Any]]:
+    return [{"name": name, "seconds": seconds} for name, seconds in demo.seconds.items()]
+
+
+def _power(value: float) -> str:
+    """A small number as people write it: 3 × 10⁻⁶."""
+    digits, exponent = f"{value:.0e}".split("e")
+    return f"{digits} × 10{str(int(exponent)).translate(str.maketrans('-0123456789', '⁻⁰¹²³⁴⁵⁶⁷⁸⁹'))}" if value else "0"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def table(demo: Demo) -> list[list[str]]:
+    """The rows that the command line prints."""
+    first, second = demo.accuracies
+    moved, units = demo.units_moved
+    rows = [["test accuracy", f"{100 * first:.1f} % and {100 * second:.1f} %"]]
+    for name, kinds in demo.barriers.items():
+        what = {"test": "test set", "train": "training set"}.get(name, name)
+        naive, aligned = kinds["naive"], kinds["aligned"]
+        rows.append([f"barrier without alignment, {what}", f"{naive.value:.3f} ± {naive.standard_error:.3f} nats"])
+        share = _percent(aligned.value / naive.value) if naive.value > 0 else "–"
+        rows.append(
+            [f"barrier after alignment, {what}", f"{aligned.value:.3f} ± {aligned.standard_error:.3f} nats ({share})"]
+        )
+    rows.append(["units moved", f"{moved} of {units}"])
+    rows.append(["largest change of an output by moving them", f"{demo.function_gap:.1e}"])
+    rows.append(["seconds", f"{sum(demo.seconds.values()):.0f}"])
+    return rows
+
+
+def result(demo: Demo, page: Path) -> dict[str, Any]:
+    """What `bayesin demo --json` prints."""
+    kinds = {
+        name: {kind: {"value": one.value, "standard_error": one.standard_error} for kind, one in both.items()}
+        for name, both in demo.barriers.items()
+    }
+    return {
+        "page": str(page),
+        "accuracy": list(demo.accuracies),
+        "barrier": kinds,
+        "units_moved": demo.units_moved[0],
+        "units": demo.units_moved[1],
+        "function_gap": demo.function_gap,
+        "converged": demo.alignment.converged,
+        "seconds": {name: round(value, 2) for name, value in demo.seconds.items()},
+        "settings": dataclasses.asdict(demo.settings),
+        "key": demo.key,
+    }
