@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import importlib
+import inspect
 import os
 import sys
 from typing import Any, NamedTuple
@@ -104,7 +105,7 @@ def _parse(name: str, verb: Any, argv: list[str]) -> Any:
         verb,
         prog=f"bayesin {name}",
         args=argv,
-        description=f"{(verb.__doc__ or '').strip()}\n\n{example}",
+        description=f"{inspect.cleandoc(verb.__doc__ or '')}\n\n{example}",
         config=(tyro.conf.FlagCreatePairsOff,),
     )
 
