@@ -2,5 +2,5 @@
 
 from .align import Alignment as Alignment
 from .align import align as align
-from .align import move as move
 from .descent import Sweep as Sweep
+from .move import move as move

@@ -20,9 +20,11 @@ import numpy as np
 
 from ..errors import ConfigError, SpecError, SymmetryError
 from ..posteriors import Gaussian
-from ..symmetry import Perms, PermutationSpec, permute
+from ..symmetry import Perms, PermutationSpec
 from .descent import Descent, Sweep, descend
-from .features import build, objective
+from .features import build
+from .move import move
+from .objective import objective
 from .similarity import Similarities
 from .starts import starts
 
@@ -86,7 +88,7 @@ def align(
     Example:
         >>> spec = PermutationSpec.parse({"w0": ["2", "g0"], "w1": ["g0", "1"]}, {"g0": 3})
         >>> p = {"w0": np.array([[1.0, 2.0, 3.0], [3.0, 1.0, 2.0]]), "w1": np.array([[1.0], [5.0], [9.0]])}
-        >>> q = permute(p, spec, {"g0": np.array([2, 0, 1])})
+        >>> q = move(p, spec, {"g0": np.array([2, 0, 1])})
         >>> result = align(p, q, spec, key=jax.random.key(0))
         >>> result.perms["g0"].tolist(), result.objective, result.converged
         ([1, 2, 0], 0.0, True)
@@ -101,13 +103,6 @@ def align(
     if isinstance(source, list):
         return [_align(target, one, jax.random.fold_in(key, i), *options) for i, one in enumerate(source)]
     return _align(target, source, key, *options)
-
-
-def move(posterior: Any, spec: PermutationSpec, perms: Perms) -> Any:
-    """Returns a point or a Gaussian with its units permuted."""
-    if isinstance(posterior, Gaussian):
-        return Gaussian(permute(posterior.mean, spec, perms), permute(posterior.std, spec, perms))
-    return permute(posterior, spec, perms)
 
 
 def _align(

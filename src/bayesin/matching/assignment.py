@@ -29,12 +29,15 @@ class Assignment(NamedTuple):
     potentials: np.ndarray
 
 
-def assign(similarity: np.ndarray, potentials: np.ndarray | None = None) -> Assignment:
+def assign(
+    similarity: np.ndarray, potentials: np.ndarray | None = None, work: np.ndarray | None = None
+) -> Assignment:
     """Returns the permutation that maximises `Σ similarity[i, perm[i]]`, exactly.
 
     Args:
         similarity: a square float array; it is left as it is.
         potentials: those of an earlier, similar problem. They change the time, not the optimum.
+        work: two arrays like `similarity`, stacked, to compute in.
 
     Example:
         >>> assign(np.array([[1.0, 5.0], [2.0, 3.0]])).perm.tolist()
@@ -43,12 +46,13 @@ def assign(similarity: np.ndarray, potentials: np.ndarray | None = None) -> Assi
     if similarity.shape[0] < 2:
         return Assignment(np.arange(similarity.shape[0]), np.zeros(similarity.shape[0], similarity.dtype))
     start = -similarity.mean(0) if potentials is None else potentials
-    cost = np.subtract(-start, similarity)
+    cost, spare = np.empty((2, *similarity.shape), similarity.dtype) if work is None else work
+    np.subtract(-start, similarity, out=cost)
     cost -= cost.min(1, keepdims=True)
     lowest = cost.min(0)
     cost -= lowest
     perm = _solve(cost)
-    return Assignment(perm, start + lowest + _recover(cost, perm))
+    return Assignment(perm, start + lowest + _recover(cost, perm, spare))
 
 
 def solver_name() -> str:
@@ -73,7 +77,7 @@ def _solve(cost: np.ndarray) -> np.ndarray:
     return linear_sum_assignment(cost)[1].astype(np.int64)
 
 
-def _recover(cost: np.ndarray, perm: np.ndarray) -> np.ndarray:
+def _recover(cost: np.ndarray, perm: np.ndarray, work: np.ndarray) -> np.ndarray:
     """Column potentials under which `perm` is nearly row-wise best, by a few rounds of shortest paths.
 
     Optimal potentials satisfy `v[j] ≤ v[perm[i]] + cost[i, j] − cost[i, perm[i]]`. A few rounds of Bellman
@@ -85,7 +89,7 @@ def _recover(cost: np.ndarray, perm: np.ndarray) -> np.ndarray:
         return potentials
     for _ in range(PASSES):
         before = potentials
-        potentials = (cost + (before[perm] - paid)[:, None]).min(0)
+        potentials = np.add(cost, (before[perm] - paid)[:, None], out=work).min(0)
         if (potentials == before).mean() > 0.9:
             break
     return potentials

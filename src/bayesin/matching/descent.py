@@ -12,8 +12,9 @@ import numpy as np
 
 from ..symmetry import Perms
 from .assignment import assign
-from .features import Problem, objective
-from .similarity import Similarities, is_linear
+from .features import Problem
+from .objective import objective
+from .similarity import Similarities
 from .swaps import disjoint, swap_gains
 
 ROUNDING = 1e-12  # of the problem's scale: differences of float64 sums below it are noise
@@ -91,6 +92,7 @@ class _Search:
         self.similarities, self.perms = similarities, perms
         self.problem = similarities.problem
         self.potentials: dict[str, np.ndarray] = {}
+        self.work: dict[int, np.ndarray] = {}
         self.seconds = {"similarity": 0.0, "assignment": 0.0, "objective": 0.0}
         # an estimated gain above this is beyond the rounding errors of the similarity
         self.clear = 16 * float(np.finfo(self.problem.dtype).eps) * self.problem.scale
@@ -99,10 +101,11 @@ class _Search:
     def step(self, group: str, floor: float) -> _Step | None:
         """The step that lowers the objective by more than `floor`, or None."""
         alike = self._timed("similarity", self.similarities.of, group, self.perms)
-        perm, self.potentials[group] = self._timed("assignment", assign, alike, self.potentials.get(group))
+        work = self.work.setdefault(len(alike), np.empty((2, *alike.shape), alike.dtype))
+        perm, self.potentials[group] = self._timed("assignment", assign, alike, self.potentials.get(group), work)
         rows = np.arange(perm.size)
         gain = 2.0 * float((alike[rows, perm] - alike[rows, self.perms[group]]).sum(dtype=np.float64))
-        if is_linear(self.problem, group):
+        if self.similarities.is_linear(group):
             if gain <= floor:
                 return None
             return _Step(perm, gain) if gain > self.clear else self._checked(group, perm, floor)
@@ -139,7 +142,7 @@ def _neighbours(problem: Problem) -> dict[str, set[str]]:
     """Groups whose step depends on this one; a group on two factors of a tensor is its own neighbour."""
     result: dict[str, set[str]] = {group: set() for group in problem.spec.sizes}
     for term in problem.terms:
-        present = [group for group in term.layout.groups if group]
+        present = term.layout.present
         for group in set(present):
             rest = list(present)
             rest.remove(group)

@@ -14,13 +14,14 @@ References: Rossi et al. 2023, section 4; its appendix A drops the trace term by
 
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
-from ..errors import ConfigError, ModelError, PosteriorError
+from ..errors import ConfigError, PosteriorError
 from ..posteriors import Gaussian
-from ..symmetry import Perms, PermutationSpec
-from ..trees import Tree, check_same_structure, flatten
-from .layout import Layout, gather, layouts
+from ..symmetry import PermutationSpec
+from ..trees import flatten
+from .layout import Layout, layouts
 
 COSTS = ("wasserstein", "means", "kl")
 
@@ -28,7 +29,7 @@ Flat = dict[str, np.ndarray]
 
 
 class Term(NamedTuple):
-    """What one tensor adds to the similarity: arrays of target and source in factored shape, to be multiplied."""
+    """One tensor: the arrays of target and source that belong together, in factored shape."""
 
     layout: Layout
     target: tuple[np.ndarray, ...]
@@ -41,7 +42,7 @@ class Problem(NamedTuple):
     spec: PermutationSpec
     cost: str
     dtype: np.dtype  # of the similarity; never below float32
-    terms: tuple[Term, ...]
+    terms: tuple[Term, ...]  # what is multiplied in the similarity
     raw: tuple[Term, ...]  # the tensors themselves, (mean,) or (mean, std), from which the objective is computed
     scale: float  # Σ |target| |source|: what rounding errors of the objective are relative to
 
@@ -56,58 +57,51 @@ def build(target: Any, source: Any, spec: PermutationSpec, cost: str, exclude: f
     """
     if cost not in COSTS:
         raise ConfigError(f"there is no cost '{cost}'; choose one of {', '.join(COSTS)}")
-    (mean0, std0), (mean1, std1) = _parts(target, spec, "target"), _parts(source, spec, "source")
-    _check_alike(target, source)
+    (mean0, std0), (mean1, std1) = parts(target, spec, "target"), parts(source, spec, "source")
     for path in exclude - set(mean0):
         raise ConfigError(f"exclude: there is no parameter '{path}'")
     if cost == "means":
         std0 = std1 = None
-    if (std0 is None) != (std1 is None):  # a point is a Gaussian with zero std
-        std0 = std0 or {path: np.zeros_like(mean) for path, mean in mean0.items()}
-        std1 = std1 or {path: np.zeros_like(mean) for path, mean in mean1.items()}
     if cost == "kl":
         _check_positive(std0, "target")
         _check_positive(std1, "source")
+    if (std0 is None) != (std1 is None):  # a point is a Gaussian with zero std
+        std0 = std0 or {path: np.zeros_like(mean) for path, mean in mean0.items()}
+        std1 = std1 or {path: np.zeros_like(mean) for path, mean in mean1.items()}
     raw = []
     for path, layout in layouts(spec).items():
-        if path in exclude or _is_integer(mean0[path]) or _is_integer(mean1[path]):
-            continue
-        target_parts = tuple(_work(flat[path], layout) for flat in (mean0, std0) if flat is not None)
-        source_parts = tuple(_work(flat[path], layout) for flat in (mean1, std1) if flat is not None)
-        raw.append(Term(layout, target_parts, source_parts))
+        if path not in exclude and not _is_integer(mean0[path]) and not _is_integer(mean1[path]):
+            sides = [(mean0, std0), (mean1, std1)]
+            raw.append(Term(layout, *(tuple(factored(f[path], layout) for f in side if f) for side in sides)))
     terms = [_kl_term(term) for term in raw] if cost == "kl" else raw
-    arrays = [(t, s) for term in terms for t, s in zip(term.target, term.source, strict=True)]
+    arrays = [pair for term in terms for pair in zip(term.target, term.source, strict=True)]
     dtype = np.result_type(np.float32, *(array for pair in arrays for array in pair))
     return Problem(spec, cost, dtype, tuple(terms), tuple(raw), sum(_norm(t) * _norm(s) for t, s in arrays))
 
 
-def objective(problem: Problem, perms: Perms) -> float:
-    """Returns the cost of a permutation, computed directly from its definition."""
-    total = 0.0
-    for layout, target, source in problem.raw:
-        moved = [gather(array, layout, perms) for array in source]
-        if problem.cost == "kl":
-            total += _kl(*target, *moved)
-        else:
-            total += sum(_squared_distance(t, s) for t, s in zip(target, moved, strict=True))
-    return total
+def parts(posterior: Any, spec: PermutationSpec, role: str) -> tuple[Flat, Flat | None]:
+    """Returns the checked means and stds of a Gaussian, or a point and None, by path, on the host."""
+    trees = (posterior.mean, posterior.std) if isinstance(posterior, Gaussian) else (posterior,)
+    if spec.check(trees[0]):
+        raise PosteriorError(f"the {role} has leading axes; align one posterior at a time, or pass a list")
+    paths = list(flatten(trees[0]))
+    flats = [dict(zip(paths, map(np.asarray, jax.tree.leaves(tree)), strict=True)) for tree in trees]
+    for path, leaf in (item for flat in flats for item in flat.items()):
+        if not _is_integer(leaf) and not _is_finite(leaf):
+            what = "NaN" if np.isnan(leaf).any() else "an infinity"
+            raise PosteriorError(f"'{path}' of the {role} holds {what}; the fit that wrote it has diverged")
+    if len(flats) == 1:
+        return flats[0], None
+    for path, std in flats[1].items():
+        if std.min(initial=0) < 0:
+            raise PosteriorError(f"the std of '{path}' of the {role} is negative; pass stds, not their logarithms")
+    return flats[0], flats[1]
 
 
-def _squared_distance(first: np.ndarray, second: np.ndarray, chunk: int = 1 << 14) -> float:
-    """Σ (a − b)², in pieces that stay in the cache, each summed by BLAS and all of them in float64."""
-    first, second = first.reshape(-1), second.reshape(-1)
-    total = 0.0
-    for start in range(0, first.size, chunk):
-        gap = first[start : start + chunk] - second[start : start + chunk]
-        total += float(gap @ gap)
-    return total
-
-
-def _kl(*arrays: np.ndarray) -> float:
-    """KL[q₁ ‖ q₀] = ½ Σ [ (s₁² + (m₀ − m₁)²)/s₀² − 1 − log(s₁²/s₀²) ]."""
-    mean0, std0, mean1, std1 = (array.astype(np.float64) for array in arrays)
-    ratio = (std1 / std0) ** 2
-    return 0.5 * float(np.sum(ratio + ((mean0 - mean1) / std0) ** 2 - 1.0 - np.log(ratio)))
+def factored(array: np.ndarray, layout: Layout) -> np.ndarray:
+    """Returns the array in factored shape; half precision is widened before anything is summed."""
+    array = array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
+    return array.reshape(layout.shape)
 
 
 def _kl_term(raw: Term) -> Term:
@@ -115,34 +109,6 @@ def _kl_term(raw: Term) -> Term:
     mean0, std0, mean1, std1 = (array.astype(np.float64) for array in (*raw.target, *raw.source))
     precision = std0**-2.0
     return Term(raw.layout, (0.5 * mean0 * precision, -0.25 * precision), (mean1, std1**2 + mean1**2))
-
-
-def _parts(posterior: Any, spec: PermutationSpec, role: str) -> tuple[Flat, Flat | None]:
-    trees = (posterior.mean, posterior.std) if isinstance(posterior, Gaussian) else (posterior,)
-    flats = []
-    for tree in trees:
-        if spec.check(tree):
-            raise PosteriorError(f"the {role} has leading axes; align one posterior at a time, or pass a list")
-        flats.append({path: np.asarray(leaf) for path, leaf in flatten(tree).items()})
-        for path, leaf in flats[-1].items():
-            if not _is_integer(leaf) and not _is_finite(leaf):
-                what = "NaN" if np.isnan(leaf).any() else "an infinity"
-                raise PosteriorError(f"'{path}' of the {role} holds {what}; the fit that wrote it has diverged")
-    if len(flats) == 1:
-        return flats[0], None
-    for path, std in flats[1].items():
-        if not _is_integer(std) and (std < 0).any():
-            raise PosteriorError(f"the std of '{path}' of the {role} is negative; pass stds, not their logarithms")
-    return flats[0], flats[1]
-
-
-def _check_alike(target: Any, source: Any) -> None:
-    first: Tree = target.mean if isinstance(target, Gaussian) else target
-    second: Tree = source.mean if isinstance(source, Gaussian) else source
-    try:
-        check_same_structure(first, second, "target and source")
-    except ModelError as error:
-        raise PosteriorError(str(error)) from None
 
 
 def _check_positive(stds: Flat | None, role: str) -> None:
@@ -163,11 +129,6 @@ def _is_integer(array: np.ndarray) -> bool:
     return array.dtype.kind in "biu"
 
 
-def _work(array: np.ndarray, layout: Layout) -> np.ndarray:
-    """The array in factored shape; half precision is widened before anything is summed."""
-    array = array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
-    return array.reshape(layout.shape)
-
-
 def _norm(array: np.ndarray) -> float:
-    return float(np.linalg.norm(array.reshape(-1)))
+    flat = array.reshape(-1)
+    return float(flat @ flat) ** 0.5

@@ -25,6 +25,11 @@ class Layout:
         """The factors that count the units of a group."""
         return tuple(place for place, other in enumerate(self.groups) if other == group)
 
+    @property
+    def present(self) -> list[str]:
+        """The groups, once for each factor they stand on."""
+        return [group for group in self.groups if group is not None]
+
 
 def layouts(spec: PermutationSpec) -> dict[str, Layout]:
     """Returns the layout of every parameter of a spec, by path."""
@@ -35,18 +40,16 @@ def layouts(spec: PermutationSpec) -> dict[str, Layout]:
     return result
 
 
-def gather(array: np.ndarray, layout: Layout, perms: Mapping[str, Any], skip: int | None = None) -> np.ndarray:
-    """Returns a factored array with every group moved, except at the factor `skip`."""
+def gather(
+    array: np.ndarray, layout: Layout, perms: Mapping[str, Any], skip: frozenset[str] = frozenset()
+) -> np.ndarray:
+    """Returns a factored array with every group moved, except those in `skip`."""
     for place, group in enumerate(layout.groups):
-        if group is not None and place != skip and not _is_identity(perms[group]):
+        if group is not None and group not in skip:
             array = array.take(perms[group], axis=place)
     return array
 
 
-def front(array: np.ndarray, place: int) -> np.ndarray:
-    """Returns the array as a matrix whose rows are the units at one factor."""
-    return np.moveaxis(array, place, 0).reshape(array.shape[place], -1)
-
-
-def _is_identity(perm: np.ndarray) -> bool:
-    return bool((perm == np.arange(perm.size)).all())
+def still(perms: Mapping[str, Any]) -> frozenset[str]:
+    """Returns the groups that a permutation leaves as they are."""
+    return frozenset(group for group, perm in perms.items() if (perm == np.arange(len(perm))).all())

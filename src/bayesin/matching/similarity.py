@@ -13,18 +13,19 @@ Every tensor is centred over the units of its groups first. That adds constants 
 no permutation sees, and leaves to float32 the digits that matter.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from ..symmetry import Perms
 from .features import Problem, Term
-from .layout import Layout, front, gather
+from .layout import Layout
+
+BLOCK = 1 << 22  # numbers copied at a time: bounds the memory, and blocks used again cost no page faults
 
 
-@dataclass(frozen=True)
-class Coupled:
-    """A tensor between two groups as (rest, units of the other group, units of the group)."""
+class Coupled(NamedTuple):
+    """All tensors between two groups as (rest, units of the other group, units of the group)."""
 
     other: str
     target: np.ndarray
@@ -34,16 +35,18 @@ class Coupled:
 class Similarities:
     """The similarities of all groups of a problem, kept up to date as permutations change.
 
-    This is the one mutable object of a search: `of` remembers for which permutations it was last asked.
+    `of` remembers for which permutations it was last asked; everything else stays as it was built.
     """
 
     def __init__(self, problem: Problem):
         self.problem = problem
-        self.fixed = {group: _fixed(problem, group) for group in problem.spec.sizes}
-        self.coupled = {group: _coupled(problem, group) for group in problem.spec.sizes}
-        self.general = {group: _general(problem, group) for group in problem.spec.sizes}
+        kinds = {group: _sort(problem, group) for group in problem.spec.sizes}
+        self.fixed = {group: _fixed(problem, group, kind.fixed) for group, kind in kinds.items()}
+        self.coupled = {group: _coupled(problem, group, kind.coupled) for group, kind in kinds.items()}
+        self.general = {group: kind.general for group, kind in kinds.items()}
         self._kept: dict[str, np.ndarray] = {}
         self._seen: dict[str, list[np.ndarray]] = {}
+        self._work = _Work(problem.dtype)
 
     def forget(self) -> None:
         """Starts over, for another search on the same problem."""
@@ -54,11 +57,9 @@ class Similarities:
         """Returns the (units × units) similarity; the caller must not write to it."""
         if group not in self._kept:
             self._kept[group] = self.fixed[group].copy()
-            for term in self.coupled[group]:
-                self._kept[group] += _product(term.target, term.source.take(perms[term.other], 1))
-        else:
-            for term, old in zip(self.coupled[group], self._seen[group], strict=True):
-                _exchange(self._kept[group], term, old, perms[term.other])
+        before = self._seen.get(group, [None] * len(self.coupled[group]))
+        for term, old in zip(self.coupled[group], before, strict=True):
+            self._add(self._kept[group], term, perms[term.other], old)
         self._seen[group] = [perms[term.other] for term in self.coupled[group]]
         if not self.general[group]:
             return self._kept[group]
@@ -69,7 +70,7 @@ class Similarities:
         total = self.fixed[group].copy()
         for term in self.coupled[group]:
             if term.other in settled:
-                total += _product(term.target, term.source.take(perms[term.other], 1))
+                self._add(total, term, perms[term.other], None)
         for term in self.general[group]:
             if _speaks(term.layout, group, settled):
                 total = total + _gradient(term, group, perms)
@@ -80,95 +81,108 @@ class Similarities:
         speaking = (term for term in self.problem.terms if _speaks(term.layout, group, settled))
         return sum(array.size for term in speaking for array in term.target) / self.problem.spec.sizes[group]
 
+    def is_linear(self, group: str) -> bool:
+        """Whether the objective is linear in the group's permutation: at most one factor a tensor."""
+        return all(len(term.layout.places(group)) == 1 for term in self.general[group])
 
-def is_linear(problem: Problem, group: str) -> bool:
-    """Whether the objective is linear in the group's permutation: at most one factor a tensor."""
-    return all(len(term.layout.places(group)) <= 1 for term in problem.terms)
+    def _add(self, total: np.ndarray, term: Coupled, new: np.ndarray, old: np.ndarray | None) -> None:
+        """Adds the product with the other group at `new`, in place of that at `old`, for the units that differ."""
+        changed = np.arange(new.size) if old is None else np.flatnonzero(old != new)
+        rest, _, size = term.target.shape
+        step = max(1, BLOCK // (rest * size))
+        for units in (changed[at : at + step] for at in range(0, changed.size, step)):
+            target = term.target if units.size == new.size else self._work.take("target", term.target, units)
+            source = self._work.take("source", term.source, new[units])
+            if old is not None:
+                source -= self._work.take("old", term.source, old[units])
+            product = self._work.array("product", total.shape)
+            total += np.matmul(target.reshape(-1, size).T, source.reshape(-1, size), out=product)
 
 
-def _fixed(problem: Problem, group: str) -> np.ndarray:
-    size = problem.spec.sizes[group]
-    pairs = [
-        (_units_last(t, place), _units_last(s, place))
-        for term, place in _fixed_terms(problem, group)
-        for t, s in zip(term.target, term.source, strict=True)
-    ]
-    if not pairs:
-        return np.zeros((size, size), problem.dtype)
-    target, source = (np.concatenate(arrays, dtype=problem.dtype) for arrays in zip(*pairs, strict=True))
-    target -= target.mean(1, keepdims=True)
-    source -= source.mean(1, keepdims=True)
+class _Work:
+    """Named blocks of memory that are used again and again."""
+
+    def __init__(self, dtype: np.dtype):
+        self.dtype = dtype
+        self.blocks: dict[str, np.ndarray] = {}
+
+    def array(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
+        """An array of this shape with arbitrary contents, valid until the name is asked for again."""
+        size = int(np.prod(shape))
+        if name not in self.blocks or self.blocks[name].size < size:
+            self.blocks[name] = np.empty(size, self.dtype)
+        return self.blocks[name][:size].reshape(shape)
+
+    def take(self, name: str, array: np.ndarray, units: np.ndarray) -> np.ndarray:
+        """`array[:, units]`, copied into the block."""
+        out = self.array(name, (array.shape[0], units.size, array.shape[2]))
+        return array.take(units, 1, out=out, mode="clip")  # with another mode numpy buffers `out`
+
+
+class _Kinds(NamedTuple):
+    fixed: list[Term]
+    coupled: dict[str, list[Term]]  # by the other group
+    general: list[Term]
+
+
+def _sort(problem: Problem, group: str) -> _Kinds:
+    kinds = _Kinds([], {}, [])
+    for term in problem.terms:
+        present = term.layout.present
+        if group not in present:
+            continue
+        if len(present) == 1:
+            kinds.fixed.append(term)
+        elif len(present) == 2 and present[0] != present[1]:
+            kinds.coupled.setdefault(present[1 - present.index(group)], []).append(term)
+        else:
+            kinds.general.append(term)
+    return kinds
+
+
+def _fixed(problem: Problem, group: str, terms: list[Term]) -> np.ndarray:
+    if not terms:
+        return np.zeros((problem.spec.sizes[group],) * 2, problem.dtype)
+    target, source = (_stack(side, terms, (group,), problem.dtype) for side in ("target", "source"))
     return target.T @ source
 
 
-def _fixed_terms(problem: Problem, group: str) -> list[tuple[Term, int]]:
-    return [(term, term.layout.groups.index(group)) for term in problem.terms if _present(term.layout) == [group]]
+def _coupled(problem: Problem, group: str, terms: dict[str, list[Term]]) -> list[Coupled]:
+    return [
+        Coupled(other, *(_stack(side, list_, (other, group), problem.dtype) for side in ("target", "source")))
+        for other, list_ in terms.items()
+    ]
+
+
+def _stack(side: str, terms: list[Term], groups: tuple[str, ...], dtype: np.dtype) -> np.ndarray:
+    """One array (rest, units of each group) of all tensors, means and stds one behind the other, centred."""
+    last = tuple(range(-len(groups), 0))
+    pieces = []
+    for term in terms:
+        places = tuple(term.layout.groups.index(group) for group in groups)
+        shape = (-1, *(term.layout.shape[place] for place in places))
+        pieces += [np.moveaxis(array, places, last).reshape(shape) for array in getattr(term, side)]
+    # given no place to write, numpy would keep the order of transposed inputs, and gathers need rows
+    out = np.empty((sum(len(piece) for piece in pieces), *pieces[0].shape[1:]), dtype)
+    np.concatenate(pieces, out=out)
+    out -= out.mean(last, keepdims=True)
+    return out
 
 
 def _speaks(layout: Layout, group: str, settled: set[str]) -> bool:
-    return len(layout.places(group)) == 1 and set(_present(layout)) - {group} <= settled
-
-
-def _coupled(problem: Problem, group: str) -> list[Coupled]:
-    result = []
-    for term in problem.terms:
-        present = _present(term.layout)
-        if group in present and _is_coupled(present):
-            other = present[1 - present.index(group)]
-            places = term.layout.groups.index(other), term.layout.groups.index(group)
-            arrays = (_between(arrays, places, problem.dtype) for arrays in (term.target, term.source))
-            result.append(Coupled(other, *arrays))
-    return result
-
-
-def _general(problem: Problem, group: str) -> list[Term]:
-    def is_general(present: list[str]) -> bool:
-        return group in present and len(present) > 1 and not _is_coupled(present)
-
-    return [term for term in problem.terms if is_general(_present(term.layout))]
-
-
-def _present(layout: Layout) -> list[str]:
-    return [group for group in layout.groups if group is not None]
-
-
-def _is_coupled(present: list[str]) -> bool:
-    return len(present) == 2 and present[0] != present[1]
-
-
-def _units_last(array: np.ndarray, place: int) -> np.ndarray:
-    return np.moveaxis(array, place, -1).reshape(-1, array.shape[place])
-
-
-def _between(arrays: tuple[np.ndarray, ...], places: tuple[int, int], dtype: np.dtype) -> np.ndarray:
-    """Means, then stds, one behind the other: each contiguous, and both in one product."""
-    shape = (-1, *(arrays[0].shape[place] for place in places))
-    stacked = np.concatenate([np.moveaxis(a, places, (-2, -1)).reshape(shape) for a in arrays], dtype=dtype)
-    stacked -= stacked.mean((1, 2), keepdims=True)
-    return stacked
-
-
-def _product(target: np.ndarray, source: np.ndarray) -> np.ndarray:
-    size = target.shape[-1]
-    return target.reshape(-1, size).T @ source.reshape(-1, size)
-
-
-def _exchange(total: np.ndarray, term: Coupled, old: np.ndarray, new: np.ndarray) -> None:
-    """Replaces, in place, the share of those units of the other group that have moved."""
-    changed = np.flatnonzero(old != new)
-    if changed.size:
-        target = term.target if changed.size == new.size else term.target.take(changed, 1)
-        source = term.source.take(new[changed], 1)
-        source -= term.source.take(old[changed], 1)
-        total += _product(target, source)
+    return len(layout.places(group)) == 1 and set(layout.present) - {group} <= settled
 
 
 def _gradient(term: Term, group: str, perms: Perms) -> np.ndarray:
-    return sum(
-        (
-            front(t, place) @ front(gather(s, term.layout, perms, skip=place), place).T
-            for place in term.layout.places(group)
-            for t, s in zip(term.target, term.source, strict=True)
-        ),
-        np.zeros(()),
-    )
+    total = np.zeros((), term.target[0].dtype)
+    for place in term.layout.places(group):
+        for target, source in zip(term.target, term.source, strict=True):
+            for other, name in enumerate(term.layout.groups):
+                if name is not None and other != place:
+                    source = source.take(perms[name], axis=other)
+            total = total + _front(target, place) @ _front(source, place).T
+    return total
+
+
+def _front(array: np.ndarray, place: int) -> np.ndarray:
+    return np.moveaxis(array, place, 0).reshape(array.shape[place], -1)
