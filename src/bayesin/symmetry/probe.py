@@ -4,8 +4,6 @@ Freshly initialised leaves are often constant (zero biases, unit gains, unit var
 same in every order. Noise makes every entry differ, and keeps every sign, so that a variance stays one.
 """
 
-import zlib
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -15,34 +13,37 @@ import numpy as np
 from ..errors import ModelError
 from ..trees import Tree, flatten, map_with_path
 from .exact import widened
+from .randomness import generator
 
 
 def perturbed(params: Tree, key: jax.Array, noise: float) -> Tree:
     """Returns the parameters with relative noise; shapes without values get random ones."""
 
-    def perturb(leaf: Any, key: jax.Array) -> Any:
-        leaf = _like_a_weight(leaf, key) if isinstance(leaf, jax.ShapeDtypeStruct) else leaf
+    def perturb(path: str, leaf: Any) -> Any:
+        draws = generator(key, "params", path)
+        leaf = _like_a_weight(leaf, draws) if isinstance(leaf, jax.ShapeDtypeStruct) else leaf
         if not _is_inexact(leaf):
             return leaf
-        values, normal = widened(leaf), _normal(jax.random.fold_in(key, 1), leaf.shape)
+        values, normal = widened(leaf), draws.standard_normal(leaf.shape)
         return np.where(values == 0, noise * np.abs(normal), values * np.exp(noise * normal)).astype(leaf.dtype)
 
-    return _by_leaf(perturb, params, key)
+    return map_with_path(perturb, params)
 
 
 def filled(x: Any, key: jax.Array) -> Any:
     """Returns an input with values: those given, or random ones for shapes and for arrays all of one value."""
 
-    def fill(leaf: Any, key: jax.Array) -> Any:
+    def fill(path: str, leaf: Any) -> Any:
+        draws = generator(key, "x", path)
         is_shape = isinstance(leaf, jax.ShapeDtypeStruct)
         if not _is_inexact(leaf):
             # Zeros and ones are tokens, labels and masks of any model.
-            return np.asarray(jax.random.bernoulli(key, 0.5, leaf.shape)).astype(leaf.dtype) if is_shape else leaf
+            return draws.integers(0, 2, leaf.shape).astype(leaf.dtype) if is_shape else leaf
         if is_shape or (leaf.size > 1 and np.ptp(np.abs(widened(leaf))) == 0):
-            return _normal(key, leaf.shape).astype(leaf.dtype)
+            return draws.standard_normal(leaf.shape).astype(leaf.dtype)
         return leaf
 
-    return _by_leaf(fill, x, key)
+    return map_with_path(fill, x)
 
 
 def check_no_nan(tree: Tree, what: str) -> None:
@@ -55,22 +56,14 @@ def check_no_nan(tree: Tree, what: str) -> None:
                 raise ModelError(f"{where} holds NaN in {count} of {leaf.size} entries")
 
 
-def _by_leaf(function: Callable[[Any, jax.Array], Any], tree: Tree, key: jax.Array) -> Tree:
-    return map_with_path(lambda p, leaf: function(leaf, jax.random.fold_in(key, zlib.crc32(p.encode()))), tree)
-
-
-def _like_a_weight(shape: jax.ShapeDtypeStruct, key: jax.Array) -> np.ndarray:
+def _like_a_weight(shape: jax.ShapeDtypeStruct, draws: np.random.Generator) -> np.ndarray:
     """Kernels of a scale that keeps activations in range; vectors positive, for they may be variances."""
     if not _is_inexact(shape):
         return np.zeros(shape.shape, shape.dtype)
     if len(shape.shape) < 2:
         return np.ones(shape.shape, shape.dtype)
-    return (_normal(key, shape.shape) / np.prod(shape.shape[:-1]) ** 0.5).astype(shape.dtype)
+    return (draws.standard_normal(shape.shape) / np.prod(shape.shape[:-1]) ** 0.5).astype(shape.dtype)
 
 
 def _is_inexact(leaf: Any) -> bool:
     return jnp.issubdtype(leaf.dtype, jnp.inexact)
-
-
-def _normal(key: jax.Array, shape: tuple[int, ...]) -> np.ndarray:
-    return np.asarray(jax.random.normal(key, shape), np.float64)

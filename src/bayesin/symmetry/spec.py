@@ -20,6 +20,7 @@ from jax.core import Tracer
 from ..errors import ArtifactError, SpecError
 from ..files import read_json, write_json
 from ..trees import Tree, flatten
+from .randomness import generator
 
 Perms = dict[str, Any]  # {group: integer array}; gather convention new[i] = old[perm[i]]
 
@@ -94,10 +95,7 @@ class PermutationSpec:
 
     def random(self, key: jax.Array) -> Perms:
         """Uniformly random permutations, one stream for each group."""
-        return {
-            group: np.asarray(jax.random.permutation(jax.random.fold_in(key, index), size))
-            for index, (group, size) in enumerate(self.sizes.items())
-        }
+        return {group: generator(key, group).permutation(size) for group, size in self.sizes.items()}
 
     def check(self, tree: Tree) -> int:
         """Raises `SpecError` unless the tree has these parameters; returns the number of leading axes.

@@ -15,6 +15,7 @@ from .blame import blame
 from .exact import Exact
 from .permute import permute
 from .probe import check_no_nan, filled, perturbed
+from .randomness import generator
 from .spec import Perms, PermutationSpec
 from .trace import check_arrays
 
@@ -68,12 +69,12 @@ def verify(
     limit = run.eps ** (2 / 3) if tolerance is None else tolerance
     worst = 0.0
     for trial in range(trials):
-        draw_key, group_key, joint_key = jax.random.split(jax.random.fold_in(key, trial), 3)
-        draw = _Draw(run, params, x, draw_key)
-        for number, (group, size) in enumerate(spec.sizes.items()):
-            perms = spec.identity() | {group: _cycle(jax.random.fold_in(group_key, number), size)}
+        trial_key = jax.random.fold_in(key, trial)
+        draw = _Draw(run, params, x, trial_key)
+        for group, size in spec.sizes.items():
+            perms = spec.identity() | {group: _cycle(generator(trial_key, "alone", group), size)}
             worst = max(worst, _check(draw, spec, perms, group, limit))
-        worst = max(worst, _check(draw, spec, spec.random(joint_key), None, limit))
+        worst = max(worst, _check(draw, spec, spec.random(trial_key), None, limit))
     return worst
 
 
@@ -81,9 +82,9 @@ class _Draw:
     """One draw of parameters and an input, with the output that every permutation must reproduce."""
 
     def __init__(self, run: Exact, params: Tree, x: Any, key: jax.Array):
-        self._run, self._x = run, filled(x, jax.random.fold_in(key, 0))
+        self._run, self._x = run, filled(x, key)
         for noise in NOISE:
-            self._params = perturbed(params, jax.random.fold_in(key, 1), noise)
+            self._params = perturbed(params, key, noise)
             self._output = run(self._params, self._x)
             if not any(np.isnan(leaf).any() for leaf in self._output):
                 return
@@ -106,10 +107,10 @@ def _check(draw: _Draw, spec: PermutationSpec, perms: Perms, group: str | None, 
     )
 
 
-def _cycle(key: jax.Array, size: int) -> np.ndarray:
+def _cycle(draws: np.random.Generator, size: int) -> np.ndarray:
     """A random permutation in which no unit stays where it is."""
-    order = np.asarray(jax.random.permutation(key, size))
-    perm = np.empty(size, order.dtype)
+    order = draws.permutation(size)
+    perm = np.empty_like(order)
     perm[order] = np.roll(order, 1)
     return perm
 
