@@ -88,7 +88,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
-            raise ArtifactError(f"'{name}' is named twice")
+            raise ArtifactError(f"{name[:80]!r} is named twice")
         found[name] = value
     return found
 

@@ -24,7 +24,7 @@ from .errors import ArtifactError, BayesinError, ModelError, PosteriorError, Spe
 from .files import parse_json
 from .posteriors import Gaussian, Samples
 from .symmetry import Perms, PermutationSpec
-from .tensors import BLOCK, read_header, read_tensors, write_tensors
+from .tensors import BLOCK, CODES, read_header, read_tensors, write_tensors
 from .trees import Tree, flatten, unflatten
 
 POSTERIOR, ALIGNMENT, VERSION = "bayesin-posterior", "bayesin-alignment", 1
@@ -91,10 +91,7 @@ def save_posterior(
     kind, parts = _parts_of(posterior)
     tensors = {}
     for part, tree in parts.items():
-        flat = flatten(tree)
-        if len(flat) != len(jax.tree.leaves(tree)):
-            raise PosteriorError("two leaves of the tree have the same path; name keys differently")
-        tensors |= {f"{part}/{leaf}": _as_array(leaf, value) for leaf, value in flat.items()}
+        tensors |= {f"{part}/{leaf}": _as_array(leaf, value) for leaf, value in flatten(tree).items()}
     if not tensors:
         raise PosteriorError("a posterior needs at least one parameter")
     for name, value in tensors.items():
@@ -192,8 +189,8 @@ def _as_array(path: str, leaf: Any) -> Any:
     array = leaf if hasattr(leaf, "dtype") and hasattr(leaf, "shape") else np.asarray(leaf)
     if path.count("/") >= DEEPEST:
         raise PosteriorError(f"'{path[:80]}…' is more than {DEEPEST} levels deep")
-    if array.dtype == object:
-        raise PosteriorError(f"'{path}' is no array but {type(leaf).__name__}")
+    if np.dtype(array.dtype).newbyteorder("<") not in CODES.values():
+        raise PosteriorError(f"'{path}' holds {array.dtype}, not numbers that a file can keep")
     return array
 
 
@@ -231,7 +228,7 @@ def _check_strings(path: Path | str, strings: dict[str, str], kind_of_file: str)
     if found not in {POSTERIOR, ALIGNMENT}:
         raise ArtifactError(f"{path} is no bayesin file: its header names format {found[:40]!r}")
     if found != kind_of_file:
-        raise ArtifactError(f"{path} is a {found.removeprefix('bayesin-')}, not a {kind_of_file[8:]}")
+        raise ArtifactError(f"{path} has format {found}, but {kind_of_file} is needed here")
     version = strings.get("version", "")
     if version != str(VERSION):
         raise ArtifactError(f"{path} has version {version[:20]!r}; this bayesin reads version {VERSION}")

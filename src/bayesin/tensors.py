@@ -37,6 +37,7 @@ CODES = {
 }
 HEADER_LIMIT = 16 << 20  # bytes; a network of 50,000 tensors needs 5 MiB
 BLOCK = 16 << 20  # bytes read, written or checked at a time
+LONGEST_NAME = 1024
 NO_CHECKSUM = "00000000"
 
 
@@ -59,6 +60,9 @@ class Header(NamedTuple):
 
 def write_tensors(path: Path | str, tensors: Mapping[str, Any], metadata: Mapping[str, str]) -> Path:
     """Writes arrays and strings as one safetensors file, atomically; arrays may live on any device."""
+    for name in tensors:
+        if not is_name(name):
+            raise ArtifactError(f"{name[:80]!r} cannot name an array: at most {LONGEST_NAME} printable characters")
     entries = _lay_out(tensors)
     raw = _write_header(entries, metadata)
 
@@ -96,6 +100,11 @@ def read_header(path: Path | str) -> Header:
             return _read_header(path, file)
     except OSError as error:
         raise ArtifactError(f"cannot read {path}: {error.strerror or error}") from None
+
+
+def is_name(name: str) -> bool:
+    """Whether a name may stand in a file, and so in a message on a terminal."""
+    return len(name) <= LONGEST_NAME and name.isprintable()
 
 
 def _lay_out(tensors: Mapping[str, Any]) -> dict[str, Entry]:
@@ -161,6 +170,9 @@ def _read_header(path: Path | str, file: BinaryIO) -> Header:
     metadata = content.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise ArtifactError(f"{path}: the metadata of its header is not a table of strings")
+    for name in content:
+        if not is_name(name):
+            raise ArtifactError(f"{path}: no array can have the name {name[:80]!r}")
     entries = {name: _read_entry(path, name, entry) for name, entry in content.items()}
     _check_layout(path, entries, size - 8 - length)
     return Header(entries, metadata, prefix + text)
