@@ -38,6 +38,17 @@ def concatenate(equation: Equation, *arrays: Array) -> list[Array]:
     return [_replace(join_all(others), number, fixed(equation.shapes[0][number] // block, POSITION) + joined)]
 
 
+def stack(equation: Equation, *arrays: Array) -> list[Array]:
+    number, joined = equation.params["axis"], join_all(arrays)
+    return [(*joined[:number], fixed(len(arrays), POSITION), *joined[number:])]
+
+
+def unstack(equation: Equation, array: Array) -> list[Array]:
+    number = equation.params["axis"]
+    fix(array[number], POSITION)
+    return [(*array[:number], *array[number + 1 :])] * len(equation.shapes)
+
+
 def pad(equation: Equation, array: Array, value: Array) -> list[Array]:
     return [tuple(map(_pad_axis, array, equation.params["padding_config"], equation.shapes[0]))]
 
@@ -111,6 +122,8 @@ RULES = {
     "slice": slice_,
     "split": split,
     "concatenate": concatenate,
+    "stack": stack,
+    "unstack": unstack,
     "pad": pad,
     "dynamic_slice": dynamic_slice,
     "dynamic_update_slice": dynamic_update_slice,

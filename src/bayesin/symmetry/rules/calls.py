@@ -6,17 +6,12 @@ from ..factors import Array, Constant, Units, constant, fix, fixed, join, resolv
 from .elementwise import join_all
 from .equation import Equation, freeze
 
-# fmt: off
-CALLS = (
-    "jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint",
-    "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr",
-)
-# fmt: on
+CALLS = ("jit", "closed_call", "remat2", "custom_jvp_call", "custom_vjp_call", "custom_vmap_call", "composite")
 
 
 def call(equation: Equation, *arrays: Array) -> list[Array]:
     """`jit`, `remat` and custom derivatives do not change what is computed."""
-    for name in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
+    for name in ("jaxpr", "call_jaxpr", "call"):
         if name in equation.params:
             return equation.enter(equation.params[name], arrays)
     return freeze(equation, *arrays)

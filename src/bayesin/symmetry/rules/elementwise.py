@@ -13,16 +13,15 @@ ARITHMETIC = (
 SPECIAL = (
     "exp", "exp2", "expm1", "log", "log1p", "logistic", "sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh",
     "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erf_inv", "lgamma", "digamma", "polygamma", "zeta",
-    "igamma", "igammac", "igamma_grad_a", "random_gamma_grad", "regularized_incomplete_beta", "bessel_i0e",
-    "bessel_i1e",
+    "igamma", "igammac", "igamma_grad_a", "regularized_incomplete_beta", "bessel_i0e", "bessel_i1e",
 )
 LOGIC = (
     "eq", "ne", "lt", "le", "gt", "ge", "eq_to", "lt_to", "le_to", "is_finite", "select_n", "and", "or", "xor", "not",
-    "shift_left", "shift_right_logical", "shift_right_arithmetic", "population_count", "clz",
+    "mulhi", "shift_left", "shift_right_logical", "shift_right_arithmetic", "population_count", "clz",
 )
 IDENTITY = (
-    "convert_element_type", "bitcast_convert_type", "reduce_precision", "copy", "copy_p", "stop_gradient", "name",
-    "sharding_constraint", "reshard", "pvary",
+    "convert_element_type", "bitcast_convert_type", "reduce_precision", "copy", "stop_gradient", "name", "reshard",
+    "sharding_constraint", "layout_constraint", "with_memory_space_constraint", "pvary",
 )
 # fmt: on
 PASSING = ("device_put", "optimization_barrier")  # as many arrays out as in, untouched

@@ -3,8 +3,7 @@
 from ..factors import Array, Axis, fix, fixed, join, size_of
 from .equation import Equation
 
-ORDER_FREE = ("scatter-add", "scatter_add", "scatter-mul", "scatter_mul", "scatter-min", "scatter-max")
-SCATTERS = ("scatter", "scatter-sub", "scatter_sub", "scatter_min", "scatter_max", *ORDER_FREE)
+ORDER_FREE = ("scatter-add", "scatter-sub", "scatter-mul", "scatter-min", "scatter-max")
 
 ROWS = "rows are picked by index"
 
@@ -64,4 +63,4 @@ def _written(axis: Axis, update: Axis = ()) -> Axis:
     return fixed(size_of(axis), ROWS)
 
 
-RULES = {"gather": gather} | dict.fromkeys(SCATTERS, scatter)
+RULES = {"gather": gather} | dict.fromkeys(("scatter", *ORDER_FREE), scatter)
