@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 
 from ..errors import BayesinError, ModelError
 from ..trees import Tree, flatten, path_of, unflatten
@@ -36,7 +37,9 @@ class Packing(NamedTuple):
 
     def pack(self, tree: Tree) -> dict[str, Any]:
         """The nested dict that holds the floating-point arrays of a tree of this structure."""
-        leaves = self.treedef.flatten_up_to(tree)
+        leaves = jax.tree.leaves(tree)
+        if len(leaves) != len(self.paths):
+            raise ModelError(f"init made {len(leaves)} values where it made {len(self.paths)} before")
         return unflatten({path: leaf for path, leaf in zip(self.paths, leaves, strict=True) if path is not None})
 
     def unpack(self, params: Tree) -> Tree:
@@ -58,9 +61,13 @@ def adapt(
     name: str,
     role: Callable[[Keys, Any], Role] | None = None,
     path: Callable[[Keys], str] = path_of,
+    trace: bool = True,
 ) -> Model:
-    """Returns the `Model` of a library whose trees come from `build(key)` and run with `call(tree, x)`."""
-    packing, traceable = _inspect(build, name, role or role_of_array, path)
+    """Returns the `Model` of a library whose trees come from `build(key)` and run with `call(tree, x)`.
+
+    `trace` says whether to compile `build` where that can be done; not for one that returns values it has.
+    """
+    packing, traceable = _inspect(build, name, role or role_of_array, path, trace)
 
     def make(key: Any) -> dict[str, Any]:
         return packing.pack(build(key))
@@ -68,7 +75,7 @@ def adapt(
     compiled = jax.jit(make, compiler_options=QUICK_TO_COMPILE)
 
     def init(key: Any) -> dict[str, Any]:
-        inside = isinstance(key, jax.core.Tracer)  # under jit or vmap; options belong to the outermost jit
+        inside = isinstance(key, Tracer)  # under jit or vmap; options belong to the outermost jit
         return compiled(key) if traceable and not inside else make(key)
 
     def apply(params: Tree, x: Any) -> Any:
@@ -96,6 +103,8 @@ def packing_of(
     for (keys, leaf), what in zip(leaves, roles, strict=True):
         fixed = what == "static"
         paths.append(None if fixed else path(keys) or "params")  # a tree that is one array has no path
+        if not fixed and paths[-1] in paths[:-1]:
+            raise ModelError(f"{name} has two parameters '{paths[-1]}'")
         static.append(leaf if fixed else None)
         if what == "statistic":
             statistics.add(paths[-1])
@@ -117,30 +126,49 @@ def is_array(leaf: Any) -> bool:
     return hasattr(leaf, "shape") and hasattr(leaf, "dtype")
 
 
+def as_example(x: Any) -> jax.Array:
+    """An example input as an array: itself, since initialisation may depend on the data, or zeros of its shape."""
+    if isinstance(x, jax.ShapeDtypeStruct):
+        return jnp.zeros(x.shape, x.dtype)
+    if isinstance(x, str) or not (is_array(x) or isinstance(x, int | float | list | tuple)):
+        raise ModelError(f"an example input should be an array or a jax.ShapeDtypeStruct, not {x!r:.80}")
+    return jnp.asarray(x)
+
+
 def first_line(error: BaseException) -> str:
     """The first line of an error's message, or its type where it has none; short enough for one line."""
     text = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     return text if len(text) <= 300 else text[:299] + "…"
 
 
-def _inspect(build: Callable[[Any], Tree], name: str, role: Any, path: Any) -> tuple[Packing, bool]:
-    """The packing, and whether `build` can be traced; values are computed only where a static array needs one."""
+def _inspect(build: Callable[[Any], Tree], name: str, role: Any, path: Any, trace: bool) -> tuple[Packing, bool]:
+    """The packing, and whether `build` can be traced; of the values only the static ones are computed."""
     key = jax.random.key(0)
-    try:
-        packing, traceable = packing_of(eqx.filter_eval_shape(build, key), name, role, path), True
-    except BayesinError:
-        raise
-    except Exception:
-        packing, traceable = None, False  # a constructor may read the value of its key; it then runs for real
-    if packing is None or any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in packing.static):
+    if trace:
         try:
-            packing = packing_of(build(key), name, role, path)
+            return _fill(packing_of(eqx.filter_eval_shape(build, key), name, role, path), build, key), True
         except BayesinError:
             raise
-        except Exception as error:
-            raise ModelError(f"{name} cannot be initialised: {first_line(error)}") from error
-    unflatten({p: None for p in packing.paths if p is not None})  # refuses two leaves of one name
-    return packing, traceable
+        except Exception:
+            pass
+    try:
+        return packing_of(build(key), name, role, path), False
+    except BayesinError:
+        raise
+    except Exception as error:
+        raise ModelError(f"{name} cannot be initialised: {first_line(error)}") from error
+
+
+def _fill(packing: Packing, build: Callable[[Any], Tree], key: Any) -> Packing:
+    """Gives the static arrays, of which a trace knows the shape alone, their values."""
+    places = [place for place, leaf in enumerate(packing.static) if isinstance(leaf, jax.ShapeDtypeStruct)]
+    if not places:
+        return packing
+    pick = jax.jit(lambda key: [jax.tree.leaves(build(key))[place] for place in places])
+    filled = list(packing.static)
+    for place, value in zip(places, pick(key), strict=True):
+        filled[place] = value
+    return packing._replace(static=tuple(filled))
 
 
 def name_of(source: Any) -> str:
@@ -152,6 +180,8 @@ def name_of(source: Any) -> str:
 
 def takes_keyword(function: Callable[..., Any], keyword: str) -> bool:
     """Whether an argument of this name can be given by name."""
+    function = function.func if isinstance(function, functools.partial) else function
+    function = function.__init__ if isinstance(function, type) else function  # a metaclass may hide the signature
     try:
         found = inspect.signature(function).parameters.get(keyword)
     except (TypeError, ValueError):

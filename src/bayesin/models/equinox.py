@@ -47,7 +47,7 @@ def from_equinox(source: Any, *, batched: bool = False, name: str | None = None,
             run = lambda example: tree(example, **options)  # noqa: E731
         return run(x) if batched else jax.vmap(run)(x)
 
-    return adapt(_builder(source, name), call, name=name, role=_role)
+    return adapt(_builder(source, name), call, name=name, role=_role, trace=not _is_module(source))
 
 
 def into_equinox(params: Any, module: Any) -> Any:

@@ -1,15 +1,21 @@
 """Adapter of Haiku: `params` has Haiku's own form, `{module: {name: array}}`."""
 
+from collections.abc import Mapping
 from typing import Any
 
-import jax.numpy as jnp
-
 from ..errors import ModelError
-from .adapter import Keys, Role, adapt, is_floating
+from .adapter import Keys, Role, adapt, as_example, is_floating
 from .model import Model
 
 
-def from_haiku(transformed: Any, example_x: Any, *, name: str = "the Haiku model", **options: Any) -> Model:
+def from_haiku(
+    transformed: Any,
+    example_x: Any,
+    *,
+    init_options: Mapping[str, Any] | None = None,
+    name: str = "the Haiku model",
+    **options: Any,
+) -> Model:
     """Returns the `Model` of a function transformed by `hk.transform` or `hk.transform_with_state`.
 
     Without state, `params` is the dict that Haiku returns; with state it is `{"params": …, "state": …}`, and the
@@ -18,6 +24,8 @@ def from_haiku(transformed: Any, example_x: Any, *, name: str = "the Haiku model
     Args:
         transformed: what the transformation returned; it is applied without a random key.
         example_x: an input, or `jax.ShapeDtypeStruct`, of the shape that the model takes, batch first.
+        init_options: keyword arguments of the function where it is initialised, if not the same. Haiku's BatchNorm
+            can only be initialised in training, so that `is_training=True` is used there by itself.
         name: for messages.
         options: keyword arguments of the function that select evaluation, such as `is_training=False`.
 
@@ -27,6 +35,7 @@ def from_haiku(transformed: Any, example_x: Any, *, name: str = "the Haiku model
     Example:
         >>> import haiku as hk
         >>> import jax
+        >>> import jax.numpy as jnp
         >>> model = from_haiku(hk.transform(lambda x: hk.Linear(2)(x)), jnp.ones((1, 3)))
         >>> params = model.init(jax.random.key(0))
         >>> jax.tree.map(jnp.shape, params)
@@ -38,10 +47,13 @@ def from_haiku(transformed: Any, example_x: Any, *, name: str = "the Haiku model
     if kind not in {"Transformed", "TransformedWithState"}:
         raise ModelError(f"from_haiku takes the result of hk.transform, not {transformed!r:.80}")
     stateful = kind == "TransformedWithState"
-    shape, dtype = jnp.shape(example_x), jnp.result_type(example_x)
+    example = as_example(example_x)
+
+    if init_options is None:
+        init_options = {**options, "is_training": True} if "is_training" in options else options
 
     def build(key: Any) -> Any:
-        made = transformed.init(key, jnp.zeros(shape, dtype), **options)
+        made = transformed.init(key, example, **init_options)
         return {"params": made[0], "state": made[1]} if stateful else made
 
     def call(tree: Any, x: Any) -> Any:

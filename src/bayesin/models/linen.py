@@ -2,12 +2,11 @@
 
 from typing import Any
 
-import jax.numpy as jnp
 from flax import linen as nn
 from flax.core import unfreeze
 
 from ..errors import ModelError
-from .adapter import Keys, Role, adapt, is_floating
+from .adapter import Keys, Role, adapt, as_example, is_floating
 from .model import Model
 
 
@@ -28,6 +27,7 @@ def from_linen(module: nn.Module, example_x: Any, *, name: str | None = None, **
 
     Example:
         >>> import jax
+        >>> import jax.numpy as jnp
         >>> model = from_linen(nn.Dense(2), jnp.ones((1, 3)))
         >>> params = model.init(jax.random.key(0))
         >>> jax.tree.map(jnp.shape, params)
@@ -37,10 +37,10 @@ def from_linen(module: nn.Module, example_x: Any, *, name: str | None = None, **
     """
     if not isinstance(module, nn.Module):
         raise ModelError(f"from_linen takes a flax.linen.Module instance, not {module!r:.80}")
-    shape, dtype = jnp.shape(example_x), jnp.result_type(example_x)
+    example = as_example(example_x)
 
     def build(key: Any) -> Any:
-        variables = module.init(key, jnp.zeros(shape, dtype), **options)
+        variables = module.init(key, example, **options)
         return unfreeze(nn.meta.unbox(variables))  # sharding annotations are of no use to a plain tree
 
     def call(variables: Any, x: Any) -> Any:

@@ -44,7 +44,8 @@ def from_nnx(source: nnx.Module | Callable[..., nnx.Module], *, name: str | None
     def call(tree: Any, x: Any) -> Any:
         return nnx.merge(*tree)(x, **options)
 
-    return adapt(_builder(source, name), call, name=name, role=_role, path=_path)
+    fresh = not isinstance(source, nnx.Module)
+    return adapt(_builder(source, name), call, name=name, role=_role, path=_path, trace=fresh)
 
 
 def into_nnx(params: Any, module: nnx.Module) -> nnx.Module:

@@ -28,9 +28,9 @@ class ResNet20(nnx.Module):
     arithmetic, by default the parameters' own. Logits have at least single precision.
 
     Example:
-        >>> net = ResNet20(1, 10, width=4, norm="frn", rngs=nnx.Rngs(0))
-        >>> net(jnp.ones((2, 8, 8, 1))).shape
-        (2, 10)
+        >>> net = nnx.eval_shape(lambda: ResNet20(3, 10, norm="frn", rngs=nnx.Rngs(0)))  # shapes alone
+        >>> net.blocks[8].second.conv.kernel.shape
+        (3, 3, 64, 64)
     """
 
     def __init__(
