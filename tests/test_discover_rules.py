@@ -1,0 +1,362 @@
+"""One rule at a time: what each primitive lets through, what it fixes, and what it says about it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.extend.core import jaxprs_in_params
+
+import bayesin
+from bayesin.symmetry.rules import RULES, elementwise
+from symmetry_checks import check_model, normal, reasons, weights
+
+X = normal(1, 2, 3, scale=1.0)
+VARIES = np.arange(6, dtype=np.float32)
+
+
+def unit(function, read="head"):
+    """x @ w -> function -> @ head: what becomes of the hidden units `a`?"""
+    return lambda p, x: function(x @ p["w"]) @ p[read]
+
+
+def _integer(h):
+    return jnp.int64 if h.dtype == jnp.float64 else jnp.int32
+
+
+def vector(function):
+    """A parameter alone, folded into one number for each example."""
+    return lambda p, x: x.sum(-1) * function(p)
+
+
+def _mixed(u, v):
+    one = u.dtype.type(1)
+    first, second = lax.reduce((u, v), (one, one), lambda a, b: (a[0] + b[1], a[1] * b[0]), (1,))
+    return first * second
+
+
+def _windowed(u):
+    return lax.reduce_window(u, u.dtype.type(0), lambda a, b: a * 0.5 + b, (1, 2), (1, 2), "VALID")
+
+
+W = weights(w=(3, 6), head=(6, 2))
+FREE = ({"w": "3 a", "head": "a 2"}, {"a": 6})
+STUCK = ({"w": "3 6", "head": "6 2"}, {})
+
+UNIT_CASES = {
+    "optimization_barrier": (lambda h: lax.optimization_barrier((h, h))[0], *FREE),
+    "device_put": (lambda h: jax.device_put(h), *FREE),
+    "clamp": (lambda h: lax.clamp(-jnp.ones_like(h[0, 0]), h, jnp.ones_like(h)), *FREE),
+    "bitcast": (lambda h: lax.bitcast_convert_type(lax.bitcast_convert_type(h, _integer(h)) & ~1, h.dtype), *FREE),
+    "sort": (jnp.sort, *STUCK),
+    "argsort": (lambda h: h * jnp.argsort(h), *STUCK),
+    "cumsum": (lambda h: jnp.cumsum(h, -1), *STUCK),
+    "cumsum along the batch": (lambda h: jnp.cumsum(h, 0), *FREE),
+    "cumprod": (lambda h: jnp.cumprod(h, -1), *STUCK),
+    "cummax": (lambda h: lax.cummax(h, 1), *STUCK),
+    "cumlogsumexp": (lambda h: lax.cumlogsumexp(h, 1), *STUCK),
+    "rev": (lambda h: h[:, ::-1] + h, *STUCK),
+    "fft": (lambda h: jnp.fft.fft(h).real, *STUCK),
+    "fft along the batch": (lambda h: jnp.fft.fft(h, axis=0).real, *FREE),
+    "roll": (lambda h: jnp.roll(h, 1, -1), *STUCK),
+    "triangle": (lambda h: h @ jnp.tril(jnp.ones((6, 6))), *STUCK),
+    "softmax": (jax.nn.softmax, *FREE),
+    "normalised": (lambda h: h / jnp.linalg.norm(h, axis=-1, keepdims=True), *FREE),
+    "extremes": (
+        lambda h: h - h.max(-1, keepdims=True) * h.min(-1, keepdims=True) * h.prod(-1, keepdims=True),
+        *FREE,
+    ),
+    "any and all": (lambda h: jnp.where((h > 0).any(-1) ^ (h > -1).all(-1), 1.0, 2.0)[:, None] * h, *FREE),
+    "tile": (lambda h: jnp.tile(h, (1, 2))[:, :6] + jnp.tile(h, (1, 2))[:, 6:], *FREE),
+    "constant that varies": (lambda h: h + VARIES, *STUCK),
+    "constant of one value": (lambda h: h + np.full(6, 2.0, np.float32), *FREE),
+    "counter": (lambda h: h * jnp.arange(6), *STUCK),
+    "identity matrix": (lambda h: h @ jnp.eye(6), *STUCK),
+    "constant that repeats": (
+        lambda h: h + np.array([1, 2, 1, 2, 1, 2], np.float32),
+        {"w": "3 a*2", "head": "a*2 2"},
+        {"a": 3},
+    ),
+    "constant in runs": (
+        lambda h: h + np.array([1, 1, 1, 2, 2, 2], np.float32),
+        {"w": "3 2*a", "head": "2*a 2"},
+        {"a": 3},
+    ),
+    "constant in runs, computed": (
+        lambda h: h + jnp.concatenate([jnp.zeros(3), jnp.ones(3)]),
+        {"w": "3 2*a", "head": "2*a 2"},
+        {"a": 3},
+    ),
+    "halves swapped": (
+        lambda h: jnp.concatenate([h[:, 3:], h[:, :3]], -1),
+        {"w": "3 2*a", "head": "2*a 2"},
+        {"a": 3},
+    ),
+    "split in three": (
+        lambda h: jnp.concatenate(
+            [f(z) for f, z in zip([jnp.sin, jnp.cos, jnp.tanh], jnp.split(h, 3, -1), strict=True)], -1
+        ),
+        {"w": "3 3*a", "head": "3*a 2"},
+        {"a": 2},
+    ),
+    "unequal parts": (
+        lambda h: jnp.concatenate([jnp.sin(h[:, :4]), h[:, 4:]], -1),
+        {"w": "3 3*a", "head": "3*a 2"},
+        {"a": 2},
+    ),
+    "parts without a common size": (lambda h: jnp.concatenate([jnp.sin(h[:, :1]), h[:, 1:]], -1), *STUCK),
+    "every second unit": (
+        lambda h: jnp.stack([jnp.sin(h[:, ::2]), h[:, 1::2]], -1).reshape(-1, 6),
+        {"w": "3 a*2", "head": "a*2 2"},
+        {"a": 3},
+    ),
+    "every second unit of a part": (lambda h: h.at[:, :3].add(h[:, 0:5:2]), *STUCK),
+    "unstacked": (
+        lambda h: jnp.concatenate([jnp.sin(a) for a in jnp.unstack(h.reshape(-1, 2, 3), axis=1)], -1),
+        {"w": "3 2*a", "head": "2*a 2"},
+        {"a": 3},
+    ),
+    "reshaped": (
+        lambda h: jax.nn.softmax(h.reshape(-1, 2, 3), axis=1).reshape(-1, 6),
+        {"w": "3 a*b", "head": "a*b 2"},
+        {"a": 2, "b": 3},
+    ),
+    "reshaped in two ways": (
+        lambda h: (
+            jax.nn.softmax(h.reshape(-1, 2, 3)).reshape(-1, 6) + jax.nn.softmax(h.reshape(-1, 3, 2)).reshape(-1, 6)
+        ),
+        *STUCK,
+    ),
+    "dynamic slice": (lambda h: h + lax.dynamic_slice(h, (0, jnp.argmax(h[0]) * 0), (2, 1)), *STUCK),
+    "dynamic slice of the batch": (lambda h: h + lax.dynamic_slice(h, (jnp.int32(1), jnp.int32(0)), (1, 6)), *FREE),
+    "dynamic update": (lambda h: lax.dynamic_update_slice(h, 2 * h[:, :3], (jnp.int32(0), jnp.int32(1))), *STUCK),
+    "dynamic update of the batch": (
+        lambda h: lax.dynamic_update_slice(h, 2 * h[:1], (jnp.int32(1), jnp.int32(0))),
+        *FREE,
+    ),
+    "at set": (lambda h: h.at[:, 0].set(1.0), *STUCK),
+    "at set a row": (lambda h: h.at[0].set(1.0), *FREE),
+    "at add a row": (lambda h: h.at[jnp.array([0, 0])].add(h), *FREE),
+    "picked": (lambda h: h[:, jnp.array([5, 0, 1, 2, 3, 4])], *STUCK),
+    "picked rows": (lambda h: h[jnp.array([1, 0])], *FREE),
+    "argmax": (lambda h: h * jnp.argmax(h, -1, keepdims=True), *STUCK),
+    "top_k": (lambda h: h * lax.top_k(h, 2)[0].sum(-1, keepdims=True), *STUCK),
+    "reduced by a function": (
+        lambda h: h + lax.reduce(h, h.dtype.type(0), lambda a, b: a * 0.5 + b, (1,))[:, None],
+        *STUCK,
+    ),
+    "pooled over units": (
+        lambda h: lax.reduce_window(h, 0.0, lax.add, (1, 3), (1, 1), "SAME"),
+        *STUCK,
+    ),
+    "pooled over nothing": (lambda h: lax.reduce_window(h, 0.0, lax.add, (1, 1), (1, 1), "VALID"), *FREE),
+    "interior padding": (lambda h: lax.pad(h, 0.0, ((0, 0, 0), (0, -5, 1))), *STUCK),
+    "padding that removes": (
+        lambda h: jnp.tile(lax.pad(h, 0.0, ((0, 0, 0), (0, -3, 0))), 2),
+        {"w": "3 2*a", "head": "b*a 2"},  # the same three units twice: the two copies may change places
+        {"a": 3, "b": 2},
+    ),
+    "unknown": (
+        lambda h: jax.pure_callback(lambda h: np.asarray(h), jax.ShapeDtypeStruct(h.shape, h.dtype), h),
+        *STUCK,
+    ),
+    "empty arrays": (lambda h: jnp.concatenate([h, h[:, :0]], -1), *STUCK),
+    "dimension numbers of a 1 × 1 convolution": (
+        lambda h: lax.conv_general_dilated(h[:, :, None], jnp.ones((6, 6, 1)), (1,), "VALID")[:, :, 0] + h,
+        *FREE,
+    ),
+}
+
+PLAIN = ({"w": "a b"}, {"a": 4, "b": 3})
+VECTOR_CASES = {
+    "units of a parameter alone": (lambda p: jnp.tanh(p["w"]).sum(), {"w": (4, 3)}, {"w": "a b"}, {"a": 4, "b": 3}),
+    "matrix times its transpose": (lambda p: jnp.tanh(p["w"] @ p["w"].T).sum(), {"w": (4, 3)}, *PLAIN),
+    "matrix plus its transpose": (lambda p: jnp.tanh(p["w"] + p["w"].T).sum(), {"w": (4, 4)}, {"w": "a a"}, {"a": 4}),
+    "trace": (lambda p: jnp.trace(jnp.tanh(p["w"])), {"w": (4, 4)}, {"w": "4 4"}, {}),
+    "determinant": (lambda p: jnp.linalg.det(p["w"]), {"w": (3, 3)}, {"w": "3 3"}, {}),
+    "batch axes of a product": (
+        lambda p: jnp.tanh(jnp.einsum("bij,bjk->bik", p["u"], p["v"])).sum(),
+        {"u": (2, 3, 4), "v": (2, 4, 5)},
+        {"u": "b i j", "v": "b j k"},
+        {"b": 2, "i": 3, "j": 4, "k": 5},
+    ),
+    "products that do not cut alike": (
+        lambda p: jnp.tanh(p["u"].reshape(-1) * p["v"].reshape(-1)).sum(),
+        {"u": (4, 3), "v": (6, 2)},
+        {"u": "a*2 3", "v": "a*3 2"},  # the outer half is common to both
+        {"a": 2},
+    ),
+    "products with a common inner part": (
+        lambda p: jnp.tanh(p["u"].reshape(-1) * p["v"].reshape(-1)).sum(),
+        {"u": (3, 4), "v": (2, 6)},
+        {"u": "3 2*a", "v": "2 3*a"},
+        {"a": 2},
+    ),
+    "products that refine each other": (
+        lambda p: jnp.tanh(p["u"].reshape(-1) * p["v"].reshape(-1)).sum(),
+        {"u": (8, 3), "v": (2, 12)},
+        {"u": "a*b c", "v": "a b*c"},
+        {"a": 2, "b": 4, "c": 3},
+    ),
+    "one group twice on one axis": (
+        lambda p: jnp.tanh(jnp.outer(p["u"], p["u"]).reshape(-1) * p["v"]).sum(),
+        {"u": (3,), "v": (9,)},
+        {"u": "a", "v": "a*a"},
+        {"a": 3},
+    ),
+    "gather along a batch": (
+        lambda p: jnp.take_along_axis(jnp.tanh(p["w"]), jnp.ones((4, 1), int), axis=1).sum(),
+        {"w": (4, 3)},
+        {"w": "a 3"},
+        {"a": 4},
+    ),
+    "indices that are units": (
+        lambda p: (p["table"][jnp.where(p["u"] > 0, 0, 1)] * p["v"][:, None]).sum(),
+        {"table": (3, 2), "u": (5,), "v": (5,)},
+        {"table": "3 b", "u": "a", "v": "a"},
+        {"a": 5, "b": 2},
+    ),
+    "units added by index": (
+        lambda p: jnp.tanh(jnp.zeros((3, 2)).at[jnp.where(p["u"] > 0, 0, 1)].add(p["v"])).sum(),
+        {"u": (5,), "v": (5, 2)},
+        {"u": "a", "v": "a b"},
+        {"a": 5, "b": 2},
+    ),
+    "units written by index": (
+        lambda p: jnp.tanh(jnp.zeros((3, 2)).at[jnp.where(p["u"] > 0, 0, 1)].set(p["v"])).sum(),
+        {"u": (5,), "v": (5, 2)},
+        {"u": "5", "v": "5 b"},
+        {"b": 2},
+    ),
+    "scatter along a batch": (
+        lambda p: jnp.tanh(jax.vmap(lambda r, i, v: r.at[i].add(v))(p["w"], jnp.ones(4, int), p["v"])).sum(),
+        {"w": (4, 3), "v": (4,)},
+        {"w": "a 3", "v": "a"},
+        {"a": 4},
+    ),
+    "several arrays sorted together": (
+        lambda p: (lax.sort((p["u"], p["v"]), dimension=1)[1] * jnp.arange(4)).sum(),
+        {"u": (3, 4), "v": (3, 4)},
+        {"u": "a 4", "v": "a 4"},
+        {"a": 3},
+    ),
+    "reduced together by a function": (
+        lambda p: _mixed(p["u"], p["v"]).sum(),
+        {"u": (3, 4), "v": (3, 4)},
+        {"u": "a 4", "v": "a 4"},
+        {"a": 3},
+    ),
+    "windows of a custom function": (
+        lambda p: _windowed(p["u"]).sum(),
+        {"u": (3, 4)},
+        {"u": "a 4"},
+        {"a": 3},
+    ),
+    "constants of two shapes": (
+        lambda p: jnp.tanh(jnp.zeros((4, 3)).reshape(12) + p["u"]).sum(), {"u": (12,)}, {"u": "a"}, {"a": 12},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNIT_CASES)
+def test_hidden_units(name):
+    function, expected, sizes = UNIT_CASES[name]
+    check_model(unit(function), W, X, expected, sizes)
+
+
+@pytest.mark.parametrize("name", VECTOR_CASES)
+def test_parameters_alone(name):
+    function, shapes, expected, sizes = VECTOR_CASES[name]
+    check_model(vector(function), weights(**shapes), X, expected, sizes)
+
+
+# fmt: off
+ONE_ARGUMENT = [
+    "exp", "exp2", "expm1", "log", "log1p", "logistic", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
+    "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erf_inv", "lgamma", "digamma", "sqrt", "rsqrt", "cbrt",
+    "floor", "ceil", "round", "sign", "neg", "abs", "square", "is_finite", "bessel_i0e", "bessel_i1e",
+]
+TWO_ARGUMENTS = [
+    "add", "sub", "mul", "div", "rem", "max", "min", "pow", "atan2", "nextafter", "eq", "ne", "lt", "le", "gt", "ge",
+    "igamma", "igammac", "zeta", "polygamma",
+]
+# fmt: on
+
+
+def test_elementwise_primitives_let_units_through():
+    """All of them that take real numbers, one after another on one hidden layer."""
+
+    def apply(p, x):
+        h = jax.nn.sigmoid(x @ p["w"])
+        for name in ONE_ARGUMENT:
+            h = h + 1e-3 * jnp.nan_to_num(getattr(lax, name)(h).astype(h.dtype), posinf=1, neginf=1)
+        for name in TWO_ARGUMENTS:
+            h = h + 1e-3 * jnp.nan_to_num(getattr(lax, name)(h, p["b"] + 0 * h).astype(h.dtype), posinf=1, neginf=1)
+        return h @ p["head"]
+
+    spec = bayesin.discover(apply, weights(w=(3, 6), b=(6,), head=(6, 2)), X)
+    assert spec.sizes == {"g0": 6}
+
+
+def test_reasons_name_the_primitive_and_the_equation():
+    def apply(p, x):
+        return jax.jit(lambda h: jnp.sort(jnp.sin(h)))(x @ p["w"]) @ p["head"]
+
+    jaxpr = jax.make_jaxpr(apply)(W, X)
+    (outer,) = (i for i, e in enumerate(jaxpr.eqns) if e.primitive.name == "jit")
+    inner = jaxpr.eqns[outer].params["jaxpr"]
+    (middle,) = (i for i, e in enumerate(inner.eqns) if e.primitive.name == "jit")
+    spec = bayesin.discover(apply, W, X)
+    assert reasons(spec, "w")[1] == f"`sort` is not supported, equation {outer}.{middle}.0"
+
+
+def test_equations_are_counted_as_make_jaxpr_prints_them():
+    """Equations that do not reach the output are skipped, not forgotten in the count."""
+
+    def apply(p, x):
+        jnp.cos(x), jnp.tanh(p["w"])
+        return lax.cumsum(x @ p["w"], 1) @ p["head"]
+
+    jaxpr = jax.make_jaxpr(apply)(W, X)
+    (number,) = (i for i, e in enumerate(jaxpr.eqns) if e.primitive.name == "cumsum")
+    assert reasons(bayesin.discover(apply, W, X), "w")[1] == f"`cumsum` depends on the order, equation {number}"
+
+
+def test_what_prints_does_not_fix():
+    def apply(p, x):
+        h = x @ p["w"]
+        jax.debug.callback(lambda h: None, h)
+        return h @ p["head"]
+
+    assert bayesin.discover(apply, W, X).sizes == {"g0": 6}
+
+
+def test_every_rule_is_exercised():
+    """Each primitive with a rule of its own stands in a case of these tests, and exists in this JAX."""
+    seen: set[str] = set()
+
+    def collect(jaxpr):
+        for eqn in jaxpr.eqns:
+            seen.add(eqn.primitive.name)
+            for inner in jaxprs_in_params(eqn.params):
+                collect(getattr(inner, "jaxpr", inner))
+
+    for function, *_ in UNIT_CASES.values():
+        collect(jax.make_jaxpr(unit(function))(W, X).jaxpr)
+    for function, shapes, *_ in VECTOR_CASES.values():
+        collect(jax.make_jaxpr(vector(function))(weights(**shapes), X).jaxpr)
+    elsewhere = {  # in the tests of control flow and of convolutions
+        "scan", "while", "cond", "remat2", "custom_jvp_call", "custom_vjp_call", "reduce_window_max",
+    }  # fmt: skip
+    alike = {
+        "closed_call",
+        "composite",
+        "custom_vmap_call",
+        "cummin",
+        "argmin",
+        "reduce_window_min",
+        "scatter-sub",
+        "reduce_xor",
+    }
+    alike |= {"scatter-mul", "scatter-min", "scatter-max"}
+    assert set(RULES) - set(elementwise.RULES) - elsewhere - alike <= seen
