@@ -28,7 +28,15 @@ VERBS = {
     "explain": Verb(
         "explain:Explain", "show a model's permutation symmetry and why axes are fixed", "bayesin explain resnet20"
     ),
-    "report": Verb("report:Report", "write the page of one or several runs from their numbers", "bayesin report demo"),
+    "align": Verb(
+        "align:Align", "move one posterior's units onto another's", "bayesin align run-a run-b --out aligned"
+    ),
+    "barrier": Verb(
+        "barrier:Barrier", "measure the loss on the way between two posteriors", "bayesin barrier run-a run-b --align"
+    ),
+    "report": Verb(
+        "report:Report", "write the page of one or several runs from their numbers", "bayesin report demo"
+    ),
 }
 
 
