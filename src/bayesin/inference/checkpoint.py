@@ -124,7 +124,8 @@ def checksum(*arrays: Any) -> int:
     """A number that changes when the data do."""
     total = 0
     for array in arrays:
-        total = zlib.crc32(memoryview(np.ascontiguousarray(array)).cast("B"), total)
+        content = memoryview(np.ascontiguousarray(array))  # pyright: ignore[reportArgumentType]
+        total = zlib.crc32(content.cast("B"), total)
     return total
 
 

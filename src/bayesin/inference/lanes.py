@@ -94,19 +94,19 @@ def batch_sharding(arrangement: Arrangement) -> Any:
 
 def program(plan: Plan, arrangement: Arrangement, *args: Any) -> Any:
     """Returns the compiled program of one lane for arguments like these; compiled once, whatever their values."""
-    return _compile(plan, arrangement, "advance", *_signature(args))
+    return _compile(plan, arrangement.mesh if arrangement.by_member else None, "advance", *_signature(args))
 
 
 def evaluation(plan: Plan, arrangement: Arrangement, *args: Any) -> Any:
     """Returns the compiled look at the test set of one lane."""
-    return _compile(plan, arrangement, "evaluate", *_signature(args))
+    return _compile(plan, arrangement.mesh if arrangement.by_member else None, "evaluate", *_signature(args))
 
 
 @functools.lru_cache(maxsize=64)
-def _compile(plan: Plan, arrangement: Arrangement, what: str, structure: Any, leaves: tuple[Any, ...]) -> Any:
+def _compile(plan: Plan, mesh: Mesh | None, what: str, structure: Any, leaves: tuple[Any, ...]) -> Any:
     function = functools.partial(_advance_lane if what == "advance" else _evaluate_lane, plan)
-    if arrangement.by_member:
-        mesh, specs = arrangement.mesh, (P(AXIS), P(AXIS), P(), P())
+    if mesh is not None:
+        specs = (P(AXIS), P(AXIS), P(), P())
         function = jax.shard_map(function, mesh=mesh, in_specs=specs, out_specs=P(AXIS), check_vma=False)
     jitted = jax.jit(function, donate_argnums=(0,) if what == "advance" else ())
     return jitted.lower(*jax.tree.unflatten(structure, leaves)).compile()

@@ -105,13 +105,16 @@ def initial_state(plan: Plan, params: Tree, rho: float, log_noise: float) -> Sta
 
 def advance(plan: Plan, state: State, row: Row, shared: Shared, start: jax.Array) -> tuple[State, dict[str, Any]]:
     """Runs `plan.length` steps of one member from step `start`; returns the state and a row of the trace."""
-    batches = batch_order(plan, row.key, start)
+    # Keys and rates of all steps at once: in the loop each would be a handful of tiny kernels a step.
     steps = start + jnp.arange(plan.length, dtype=jnp.int32)
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.fold_in(row.key, NOISE), steps)
+    shape = rate_shape(plan.schedule, plan.warmup, plan.steps)  # pyright: ignore[reportArgumentType]
+    rates = row.learning_rate * jax.vmap(shape)(steps)
 
-    def body(state: State, at: tuple[jax.Array, jax.Array]) -> tuple[State, dict[str, jax.Array]]:
+    def body(state: State, at: Any) -> tuple[State, dict[str, jax.Array]]:
         return _step(plan, state, row, shared, *at)
 
-    state, seen = jax.lax.scan(body, state, (steps, batches))
+    state, seen = jax.lax.scan(body, state, (keys, rates, batch_order(plan, row.key, start)))
     row_of_trace = {"nll": seen["nll"].mean(), "score": seen["score"].mean(), "first_nll": seen["nll"][0]}
     return state, row_of_trace | summary(plan, state, row, shared, row_of_trace["nll"])
 
@@ -162,7 +165,7 @@ def evaluate(plan: Plan, state: State, row: Row, x: jax.Array, y: jax.Array) -> 
 
 
 def _step(
-    plan: Plan, state: State, row: Row, shared: Shared, step: jax.Array, batch: jax.Array
+    plan: Plan, state: State, row: Row, shared: Shared, key: jax.Array, rate: jax.Array, batch: jax.Array
 ) -> tuple[State, dict[str, jax.Array]]:
     size = plan.layout.gaussian_size
     mean, rho = state.variables["mean"], state.variables["rho"]
@@ -179,7 +182,6 @@ def _step(
         found, gradient = _gradient(plan, weights, state.fixed, x, y, log_noise)
         return found | {"mean": gradient["mean"], "std": gradient["mean"][:size] * noise} | gradient
 
-    key = jax.random.fold_in(jax.random.fold_in(row.key, NOISE), step)
     noise = jax.random.normal(key, (plan.train_samples, size), jnp.float32)
     if plan.train_samples == 1:
         found = one_sample(noise[0])
@@ -195,8 +197,7 @@ def _step(
     if plan.learn_noise:
         gradients["log_noise"] = found["log_noise"]
     updates, optimiser = plan.direction.update(gradients, state.optimiser)
-    rate = -row.learning_rate * rate_shape(plan.schedule, plan.warmup, plan.steps)(step)  # pyright: ignore
-    variables = jax.tree.map(lambda old, update: old + rate * update, state.variables, updates)
+    variables = jax.tree.map(lambda old, update: old - rate * update, state.variables, updates)
     return State(variables, optimiser, state.fixed), {"nll": found["nll"], "score": found["score"]}
 
 
