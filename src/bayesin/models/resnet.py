@@ -44,7 +44,7 @@ class ResNet20(nnx.Module):
         rngs: nnx.Rngs,
     ):
         self.stem = _ConvNorm(channels, width, 1, norm, dtype, rngs)
-        self.rectify = make_rectifier(norm, width, dtype=dtype)
+        self.stem_rectify = make_rectifier(norm, width, dtype=dtype)
         blocks, before = [], width
         for stage in range(3):
             after = width * 2**stage
@@ -55,7 +55,7 @@ class ResNet20(nnx.Module):
         self.dense = nnx.Linear(before, outputs, kernel_init=nnx.initializers.he_normal(), dtype=dtype, rngs=rngs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        x = self.rectify(self.stem(x))
+        x = self.stem_rectify(self.stem(x))
         for block in self.blocks:
             x = block(x)
         logits = self.dense(jnp.mean(x, axis=(-3, -2)))

@@ -1,0 +1,186 @@
+"""`bayesin explain`: a model's permutation groups, and why every other axis is fixed."""
+
+import contextlib
+import math
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import jax
+import jax.numpy as jnp
+import tyro
+from rich.markup import escape
+
+from .. import files
+from ..data import NAMES, SOURCES, load
+from ..errors import ConfigError
+from ..models import build
+from ..models.build import WIDTHS
+from ..models.loading import BATCH, Loaded
+from ..models.loading import load as load_model
+from ..symmetry import Explanation, PermutationSpec, discover, explain, verify
+from .main import Common, nearest
+from .output import Output
+
+USUAL_DATA = {"mlp": "mnist", "resnet20": "cifar10"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explain(Common):
+    """Find the permutation symmetry of a model, verify it numerically, and say why the other axes are fixed.
+
+    MODEL is one of
+      mlp, resnet20          built in; see --data, --width, --depth, --norm
+      file.py:attribute      your own, or package.module:attribute
+      spec.json              a spec that --out saved, or that you edited
+
+    The attribute is a bayesin.models.Model, an NNX, Linen or Equinox module, or the result of hk.transform; a pair
+    of one of these and an example input; a triple (apply, params, example input); or a function without arguments
+    that returns one of them. Without an example, --input-shape gives the shape of one.
+    """
+
+    model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
+    """What to explain."""
+    data: str | None = None
+    """Data set that gives the shape of the input and the number of classes; mnist for mlp, cifar10 for resnet20."""
+    input_shape: tuple[int, ...] | None = None
+    """Shape of one example, without the batch: 28 28 1."""
+    classes: int | None = None
+    """Number of outputs of a built-in model."""
+    width: int | None = None
+    """Units of a hidden layer (mlp: 512), or channels of the first stage (resnet20: 16)."""
+    depth: int = 3
+    """Hidden layers of mlp."""
+    norm: Literal["layernorm", "frn"] = "layernorm"
+    """Normalisation of resnet20."""
+    out: Path | None = None
+    """Save the spec, a JSON file that can be edited and explained again."""
+    seed: int = 0
+    """Of the random parameters, inputs and permutations that verify the spec."""
+    no_verify: bool = False
+    """Do not verify."""
+
+    def run(self, out: Output) -> dict[str, Any]:
+        start = time.perf_counter()
+        if self.model.endswith(".json"):
+            spec, found = PermutationSpec.from_json(files.read_json(self.model)), {}
+        else:
+            spec, found = self._discover(out)
+        explanation = explain(spec)
+        summary = {
+            "model": self.model,
+            "parameters": sum(math.prod(spec.shape(path)) for path in spec.axes),
+            "tensors": len(spec.parameters),
+            "log10_copies": sum(math.lgamma(size + 1) for size in spec.sizes.values()) / math.log(10),
+            **found,
+            "seconds": time.perf_counter() - start,
+        }
+        _show(out, explanation, summary)
+        if self.out is not None:
+            files.write_json(self.out, spec.to_json())
+            out.line(f"Saved to {escape(str(self.out))}.")
+        return {
+            **summary,
+            "groups": [asdict(line) for line in explanation.groups],
+            "fixed": [asdict(line) for line in explanation.fixed],
+            "out": None if self.out is None else str(self.out),
+        }
+
+    def _discover(self, out: Output) -> tuple[PermutationSpec, dict[str, Any]]:
+        with out.progress("finding the symmetry", None) as bar:
+            key = jax.random.key(self.seed)
+            with contextlib.redirect_stdout(sys.stderr):  # the user's code may print; standard output is ours
+                apply, params, x, _ = self._load(key)
+                spec = discover(apply, params, x)
+                bar.update(0, "verifying")
+                change = None if self.no_verify else verify(apply, params, x, spec, key=key)
+        return spec, {"largest_change": change}
+
+    def _load(self, key: jax.Array) -> Loaded:
+        if ":" in self.model:
+            shape = self._shape_of_data()[0] if self.input_shape is None and self.data else self.input_shape
+            return load_model(self.model, key=key, input_shape=shape)
+        if self.model not in WIDTHS:
+            raise ConfigError(
+                f"there is no model '{self.model}'{nearest(self.model, WIDTHS) or '.'} "
+                f"MODEL is {', '.join(WIDTHS)}, file.py:attribute, package.module:attribute, or a spec.json"
+            )
+        shape, classes = self._shape_of_data()
+        model = build(self.model, shape, classes, width=self.width, depth=self.depth, norm=self.norm)
+        params = jax.eval_shape(model.init, key)  # shapes are enough, and `verify` draws its own values
+        return Loaded(model.apply, params, jax.ShapeDtypeStruct((BATCH, *shape), jnp.float32), self.model)
+
+    def _shape_of_data(self) -> tuple[tuple[int, ...], int]:
+        if self.input_shape is not None:
+            if self.data is not None:
+                raise ConfigError("--input-shape and --data both give the shape of the input; leave one out")
+            return self.input_shape, 10 if self.classes is None else self.classes
+        shape, classes = _shape_and_classes(self.data or USUAL_DATA.get(self.model, ""))
+        return shape, classes if self.classes is None else self.classes
+
+
+def _shape_and_classes(name: str) -> tuple[tuple[int, ...], int]:
+    if name == "digits":
+        return (8, 8, 1), 10
+    if name in SOURCES:
+        return tuple(SOURCES[name].shape), SOURCES[name].classes
+    if not name.endswith(".npz"):
+        raise ConfigError(
+            f"there is no data set '{name}'{nearest(name, NAMES)}; choose {', '.join(NAMES)} or an .npz"
+        )
+    data = load(name)
+    targets = 1 if data.y_train.ndim == 1 else data.y_train.shape[-1]
+    return data.x_train.shape[1:], targets if data.classes is None else data.classes
+
+
+def _show(out: Output, explanation: Explanation, summary: dict[str, Any]) -> None:
+    groups = [[line.group, line.size, _readable(line.tensors)] for line in explanation.groups]
+    if groups:
+        out.table("Groups: units that may be permuted", ["group", "units", "axes they move"], groups)
+    else:
+        out.line("No group: nothing of this model can be permuted.")
+    reasons: dict[str, list[Any]] = {}
+    for line in explanation.fixed:
+        reasons.setdefault(line.reason or "not said", []).append(f"{line.tensor}: {line.size}")
+    fixed = [[escape(reason), len(axes), _readable(axes)] for reason, axes in reasons.items()]
+    if fixed:
+        out.table("Fixed axes", ["why", "axes", "where, and of which size"], fixed)
+    out.line(f"{summary['parameters']:,} parameters in {summary['tensors']} tensors.")
+    if not groups:
+        return
+    out.line(f"10^{summary['log10_copies']:,.0f} settings of the parameters compute this very function.")
+    change = summary.get("largest_change")
+    verified = f"Verified: permuting changes the output by at most {change:.1e} of its largest entry."
+    out.line("Not verified." if change is None else verified)
+
+
+def _readable(names: Iterable[str]) -> str:
+    """Names in one line; those that differ in one number, as of a layer, are one name with all the numbers."""
+    left = list(dict.fromkeys(name.replace("%2F", "/") for name in names))
+    families: dict[tuple[str, str], dict[str, str]] = {}  # (before, after the number) -> {number: name}
+    for name in left:
+        parts = name.split("/")
+        for place, part in enumerate(parts):
+            if part.isdigit():
+                family = "/".join([*parts[:place], ""]), "/".join(["", *parts[place + 1 :]])
+                families.setdefault(family, {})[part] = name
+    for (before, after), members in sorted(families.items(), key=lambda family: -len(family[1])):
+        numbers = [number for number, name in members.items() if name in left]
+        if len(numbers) > 1:
+            left[left.index(members[numbers[0]])] = f"{before}{{{_ranges(numbers)}}}{after}"
+            left = [name for name in left if name not in members.values()]
+    return escape(", ".join(left))
+
+
+def _ranges(numbers: list[str]) -> str:
+    """Whole numbers in order, runs of three and more by their ends: 0-8, 12."""
+    runs: list[list[int]] = []
+    for number in sorted(map(int, numbers)):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs)
