@@ -1,0 +1,153 @@
+"""Draws on disk: a folder of safetensors files, written as the chains go and read as they are needed.
+
+A file `draws-000100.safetensors` holds consecutive draws from number 100 on, as `params/<path>` arrays of
+shape (chains, draws, ...). `state.safetensors` holds what the chains need to go on and the trace so far. It is
+written after the draws it counts, so that a run killed at any moment goes on from the last state, and files
+beyond it are leftovers.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from ...errors import ArtifactError, ConfigError
+from ...files import remove_leftovers
+from ...posteriors import Samples
+from ...tensors import read_header, read_tensors, write_tensors
+from ...trees import Tree, flatten, unflatten
+
+DRAWS, STATE, VERSION = "bayesin-hmc-draws", "bayesin-hmc-state", "1"
+STATE_FILE = "state.safetensors"
+
+
+class Draws:
+    """The draws of a finished or running chain, read file by file.
+
+    Counted chain by chain: `draws[k]` is draw k of chain 0 for k below `draws.per_chain`. Behaves as `Samples`
+    for reading one draw, a slice or the mean; `load` returns all as `Samples`.
+    """
+
+    def __init__(self, folder: Path | str):
+        self.folder = Path(folder)
+        files = sorted(self.folder.glob("draws-*.safetensors"))
+        if not files:
+            raise ArtifactError(f"{self.folder} holds no draws (draws-*.safetensors)")
+        self._starts, self._counts, place = [], [], 0
+        self._files, shapes = files, None
+        for file in files:
+            header = read_header(file)
+            if header.metadata.get("format") != DRAWS or not header.entries:
+                raise ArtifactError(f"{file} is no file of draws")
+            found = {name: entry.shape[2:] for name, entry in header.entries.items()}
+            lead = next(iter(header.entries.values())).shape[:2]
+            if file != _shard_path(self.folder, place) or (shapes is not None and (found, lead[0]) != shapes):
+                raise ArtifactError(
+                    f"{file} does not follow on the draws before it; a file is missing or of another run"
+                )
+            shapes = found, lead[0]
+            self._starts.append(place)
+            self._counts.append(lead[1])
+            place += lead[1]
+        self.chains, self.per_chain = lead[0], place
+        self._cache: tuple[int, dict[str, np.ndarray]] | None = None
+
+    def __len__(self) -> int:
+        return self.chains * self.per_chain
+
+    def __getitem__(self, index: int | slice) -> Tree:
+        """One draw as a parameter tree, or a slice of them as a stack."""
+        if isinstance(index, slice):
+            return self.take(np.arange(len(self))[index])
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"draw {index} of {len(self)}")
+        return jax.tree.map(lambda leaf: leaf[0], self.take(np.array([index % len(self)])))
+
+    def take(self, indices: Any) -> Tree:
+        """Returns the draws with these numbers as one stack, in their order; each file is read once."""
+        indices = np.asarray(indices)
+        chain, draw = np.divmod(indices, self.per_chain)
+        found: dict[str, np.ndarray] = {}
+        shards = np.searchsorted(self._starts, draw, side="right") - 1
+        for shard in np.unique(shards):
+            mine = np.flatnonzero(shards == shard)
+            for path, array in self._read(int(shard)).items():
+                out = found.setdefault(path, np.empty((len(indices), *array.shape[2:]), array.dtype))
+                out[mine] = array[chain[mine], draw[mine] - self._starts[shard]]
+        return unflatten(found)
+
+    def batches(self, size: int) -> Iterator[Tree]:
+        """Yields all draws in stacks of at most `size`."""
+        for start in range(0, len(self), size):
+            yield self[start : start + size]
+
+    def load(self, every: int = 1) -> Samples:
+        """Returns the draws as `Samples` in memory, one in `every`."""
+        return Samples(self[::every])
+
+    @property
+    def params(self) -> Tree:
+        """All draws in memory, as `Samples.params`."""
+        return self[:]
+
+    @property
+    def mean(self) -> Tree:
+        """The average network, accumulated in float64 file by file."""
+        total: dict[str, np.ndarray] = {}
+        for shard in range(len(self._files)):
+            for path, array in self._read(shard).items():
+                total[path] = total.get(path, 0.0) + array.sum((0, 1), dtype=np.float64)
+        return unflatten({path: (array / len(self)).astype(np.float32) for path, array in total.items()})
+
+    def _read(self, shard: int) -> dict[str, np.ndarray]:
+        if self._cache is None or self._cache[0] != shard:
+            arrays, _ = read_tensors(self._files[shard])
+            self._cache = shard, {name.removeprefix("params/"): array for name, array in arrays.items()}
+        return self._cache[1]
+
+
+def write_draws(folder: Path, first: int, positions: list[Tree]) -> None:
+    """Writes consecutive draws, each a tree with a leading chain axis, as one file."""
+    stacked = jax.tree.map(lambda *leaves: np.stack(leaves, 1), *positions)
+    tensors = {f"params/{path}": leaf for path, leaf in flatten(stacked).items()}
+    write_tensors(_shard_path(folder, first), tensors, {"format": DRAWS, "version": VERSION})
+
+
+def write_state(folder: Path, arrays: Mapping[str, Any], strings: Mapping[str, Any]) -> None:
+    """Writes the checkpoint in one step."""
+    text = json.dumps(dict(strings), allow_nan=False)
+    write_tensors(folder / STATE_FILE, arrays, {"format": STATE, "version": VERSION, "run": text})
+
+
+def read_state(folder: Path, run: Mapping[str, Any]) -> dict[str, np.ndarray] | None:
+    """Returns the arrays of a folder's checkpoint, or None where there is none; refuses that of another run.
+
+    Draws beyond the checkpoint are removed: they will be made again, with the same bits.
+    """
+    path = folder / STATE_FILE
+    if not path.exists():
+        if list(folder.glob("draws-*.safetensors")):
+            raise ArtifactError(f"{folder} holds draws but no {STATE_FILE}; empty it or choose another folder")
+        return None
+    arrays, metadata = read_tensors(path)
+    if metadata.get("format") != STATE or metadata.get("version") != VERSION:
+        raise ArtifactError(f"{path} is no checkpoint that this version can read")
+    strings = json.loads(metadata.get("run", "{}"))
+    for name in run.keys() | strings.keys():
+        if run.get(name) != strings.get(name):
+            raise ConfigError(
+                f"{folder} holds another run: {name} was {strings.get(name)!r} and is {run.get(name)!r}; "
+                "choose another folder"
+            )
+    for leftover in folder.glob("draws-*.safetensors"):
+        if int(leftover.stem.removeprefix("draws-")) >= int(arrays["draws"]):
+            leftover.unlink()
+    remove_leftovers(folder)
+    return arrays
+
+
+def _shard_path(folder: Path, first: int) -> Path:
+    return folder / f"draws-{first:06d}.safetensors"

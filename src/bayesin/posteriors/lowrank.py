@@ -1,0 +1,111 @@
+"""The Gaussian whose covariance is that of a set of samples, exactly and across tensors.
+
+K samples w_k with mean m have the covariance C = Σ_k f_k f_kᵀ with f_k = (w_k − m) / √(K − 1), of rank at most
+K − 1. One standard normal number for each factor, shared by all tensors, draws from N(m, C):
+
+    w = m + Σ_k z_k f_k,     z ~ N(0, I).
+
+An independent z for each tensor would make the covariance block-diagonal, which is another posterior.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import ModelError, PosteriorError
+from ..symmetry import Perms, PermutationSpec, permute
+from ..trees import Tree, check_same_structure
+from .samples import Samples
+
+
+class LowRankGaussian(eqx.Module):
+    """`N(mean, Σ_k f_k f_kᵀ)`; `factors` is a parameter tree with the factors along a leading axis.
+
+    `mean` and `std` (the marginal one) are what alignment compares, which bounds the true W₂² from below.
+
+    Example:
+        >>> samples = Samples({"a": jnp.array([[1.0], [3.0]]), "b": jnp.array([[0.0], [4.0]])})
+        >>> q = LowRankGaussian.from_samples(samples)
+        >>> float(q.mean["a"][0]), round(float(q.std["b"][0]) ** 2, 4)
+        (2.0, 8.0)
+        >>> draws = q.sample(jax.random.key(0), 5)
+        >>> bool(jnp.allclose(draws["b"] - 2, 2 * (draws["a"] - 2), atol=1e-5))  # perfectly correlated
+        True
+    """
+
+    mean: Tree
+    factors: Tree
+
+    def __check_init__(self):
+        try:
+            check_same_structure(self.mean, jax.tree.map(lambda leaf: leaf[0], self.factors), "mean and factors")
+        except (ModelError, IndexError) as error:
+            raise PosteriorError(f"factors are a stack of trees like the mean: {error}") from None
+        if len({leaf.shape[0] for leaf in jax.tree.leaves(self.factors)}) != 1:
+            raise PosteriorError("all factors need the same leading axis")
+
+    @classmethod
+    def from_samples(cls, samples: Samples, rank: int | None = None) -> "LowRankGaussian":
+        """Returns the Gaussian with the samples' mean and covariance (divisor K − 1).
+
+        Args:
+            samples: at least two.
+            rank: keep the directions of largest variance only; all of them where not given.
+        """
+        count = len(samples)
+        if count < 2:
+            raise PosteriorError(f"a covariance needs at least two samples, not {count}")
+        if rank is not None and rank < 1:
+            raise PosteriorError(f"a rank of {rank}; ranks start at 1")
+        mean = samples.mean
+        factors = jax.tree.map(
+            lambda leaf, m: (leaf - m) / np.sqrt(count - 1, dtype=np.float32), samples.params, mean
+        )
+        return cls(mean, factors if rank is None or rank >= count else _leading(factors, rank))
+
+    def sample(self, key: jax.Array, count: int) -> Tree:
+        """Returns `count` draws as one tree with a leading axis."""
+        return self.at(jax.random.normal(key, (count, self.rank), jnp.float32))
+
+    def at(self, noise: jax.Array) -> Tree:
+        """Returns `mean + noise @ factors` for standard normal `noise` of shape (count, rank)."""
+        return jax.tree.map(
+            lambda m, f: m + jnp.tensordot(noise.astype(f.dtype), f, 1, precision="highest"), self.mean, self.factors
+        )
+
+    def permute(self, spec: PermutationSpec, perms: Perms) -> "LowRankGaussian":
+        """Returns the posterior with its units reordered."""
+        return LowRankGaussian(permute(self.mean, spec, perms), permute(self.factors, spec, perms))
+
+    @property
+    def std(self) -> Tree:
+        """Marginal standard deviation of every weight."""
+        return jax.tree.map(lambda f: jnp.sqrt(jnp.sum(jnp.square(f), 0)), self.factors)
+
+    @property
+    def rank(self) -> int:
+        """Number of factors: at least the rank of the covariance."""
+        return jax.tree.leaves(self.factors)[0].shape[0]
+
+    @property
+    def size(self) -> int:
+        """Number of weights."""
+        return sum(leaf.size for leaf in jax.tree.leaves(self.mean))
+
+
+def _leading(factors: Tree, rank: int) -> Tree:
+    """The principal directions, from the small Gram matrix of the factors."""
+    gram = sum(_gram(np.asarray(leaf).reshape(leaf.shape[0], -1)) for leaf in jax.tree.leaves(factors))
+    _, vectors = np.linalg.eigh(gram)  # eigenvalues ascend
+    rotation = jnp.asarray(vectors[:, ::-1][:, :rank].T, jnp.float32)
+    return jax.tree.map(lambda f: jnp.tensordot(rotation, f, 1, precision="highest"), factors)
+
+
+def _gram(rows: np.ndarray, block: int = 1 << 15) -> np.ndarray:
+    """Inner products of the rows in float64, a block of columns at a time."""
+    total = np.zeros((len(rows), len(rows)))
+    for start in range(0, rows.shape[1], block):
+        part = rows[:, start : start + block].astype(np.float64)
+        total += part @ part.T
+    return total
