@@ -45,6 +45,8 @@ def check_model(
     x: Any,
     expected: Mapping[str, str] | None = None,
     sizes: Mapping[str, int] | None = None,
+    *,
+    double: bool = True,
 ) -> PermutationSpec:
     """Discovers, compares with theory, permutes in single and in double precision, and plants an error.
 
@@ -54,12 +56,13 @@ def check_model(
         x: an input.
         expected: for every parameter its axes, as in "3 a b*4": a letter is a group, a number is fixed.
         sizes: size of each letter.
+        double: whether the model takes double precision.
     """
     spec = bayesin.discover(apply, params, x)
     assert spec.check(params) == 0
     if expected is not None:
         check_axes(spec, expected, sizes or {})
-    check_unchanged(apply, params, x, spec)
+    check_unchanged(apply, params, x, spec, double=double)
     assert bayesin.verify(apply, params, x, spec, key=jax.random.key(3), trials=1) <= 1e-4
     check_caught(apply, params, x, spec)
     assert PermutationSpec.from_json(spec.to_json()) == spec
@@ -83,21 +86,23 @@ def check_axes(spec: PermutationSpec, expected: Mapping[str, str], sizes: Mappin
     assert set(names.values()) == set(spec.sizes)
 
 
-def check_unchanged(apply: Callable[..., Any], params: Any, x: Any, spec: PermutationSpec) -> None:
+def check_unchanged(
+    apply: Callable[..., Any], params: Any, x: Any, spec: PermutationSpec, *, double: bool = True
+) -> None:
     """Random permutations leave the output as it is, to rounding, in both precisions."""
-    for double, tolerance in ((False, 1e-5), (True, 1e-10)):
-        with jax.enable_x64(double):
-            wide, inputs = widened((params, x)) if double else (params, x)
+    for wide, tolerance in ((False, 1e-5), (True, 1e-10))[: 1 + double]:
+        with jax.enable_x64(wide), jax.default_matmul_precision("highest"):  # as `verify` runs: compiled once
+            tree, inputs = widened((params, x)) if wide else (params, x)
             run = jax.jit(apply)
-            before = jax.tree.leaves(run(wide, inputs))
+            before = jax.tree.leaves(run(tree, inputs))
             perms = spec.random(jax.random.key(1))
-            after = jax.tree.leaves(run(bayesin.permute(wide, spec, perms), inputs))
+            after = jax.tree.leaves(run(bayesin.permute(tree, spec, perms), inputs))
             moved = [
                 np.abs(np.asarray(b) - np.asarray(a)).max() / np.abs(b).max()
                 for a, b in zip(after, before, strict=True)
             ]
-            assert max(moved) <= tolerance, (double, moved)
-            assert not double or any(leaf.dtype == np.float64 for leaf in before)
+            assert max(moved) <= tolerance, (wide, moved)
+            assert not wide or any(leaf.dtype == np.float64 for leaf in before)
 
 
 def check_caught(apply: Callable[..., Any], params: Any, x: Any, spec: PermutationSpec) -> None:
