@@ -28,7 +28,9 @@ def synthetic(title: str = "Two posteriors, one basin", group: str = "g0") -> di
         "plane": _plane(),
         "alignment": _alignment(rng, group),
         "posterior": _posterior(rng, group),
-        "tables": [{"title": "Agreement", "columns": ["method", "agreement"], "rows": [["mean", 0.98], [HOSTILE, 1]]}],
+        "tables": [
+            {"title": "Agreement", "columns": ["method", "agreement"], "rows": [["mean", 0.98], [HOSTILE, 1]]}
+        ],
         "run": {
             "config": {"data": "digits", "model": "MLP 2 × 256", "temperature": 0.1},
             "provenance": {"jax": "0.10.2", "device": "cpu", "seconds": 61.3},
@@ -61,7 +63,10 @@ def _walk(rng, taus):
         logits = rng.normal(size=(10, 10)) + sharp * np.eye(10)
         chances = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
         confusion = np.round(36 * chances).astype(int)
-        bins = [{"confidence": c, "accuracy": c * (0.7 + 0.3 * height), "count": int(80 * c)} for c in np.arange(0.05, 1, 0.1)]
+        bins = [
+            {"confidence": c, "accuracy": c * (0.7 + 0.3 * height), "count": int(80 * c)}
+            for c in np.arange(0.05, 1, 0.1)
+        ]
         return {
             "nll": float(0.06 + height * 4 * tau * (1 - tau)), "accuracy": 0.9, "ece": 0.05, "confidence": 0.8,
             "calibration": bins, "confusion": confusion.tolist(), "probabilities": chances.tolist(),
@@ -93,12 +98,19 @@ def _alignment(rng, group):
     names = (group, "g1")
     centres = np.geomspace(0.01, 0.3, 30)
     shape = np.exp(-((np.log(centres) - np.log(0.1)) ** 2) * 4)
-    roles = (("first", "first"), ("second", "second"), ("midpoint, not aligned", "naive"), ("midpoint, aligned", "aligned"))
+    roles = (
+        ("first", "first"),
+        ("second", "second"),
+        ("midpoint, not aligned", "naive"),
+        ("midpoint, aligned", "aligned"),
+    )
     return {
         "says": ["Coordinate descent over two groups, one exact assignment at each step, best of four starts."],
         "history": [410.0, 330.0, 290.0, 270.0, 262.0, 260.0],
         "groups": [{"name": n, "size": 256, "moved": 255, "transpositions": 250} for n in names],
-        "similarity": {n: {"before": np.round(noise, 2).tolist(), "after": np.round(after, 2).tolist()} for n in names},
+        "similarity": {
+            n: {"before": np.round(noise, 2).tolist(), "after": np.round(after, 2).tolist()} for n in names
+        },
         "correlation": {n: {"before": np.diag(noise).tolist(), "after": np.diag(after).tolist()} for n in names},
         "stds": {
             "centres": centres.tolist(),

@@ -1,11 +1,13 @@
 """`bayesin demo`: two posteriors of the digits, the barrier between them, and its end."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from .main import Common
 from .output import Output
+
+SETS = {"test": "test set", "train": "training set"}
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,7 @@ class Demo(Common):
 
     def run(self, out: Output) -> dict[str, Any]:
         from ..experiments.demo import DemoProgress, run_demo
-        from ..report.demo import result, table, write_demo_report
+        from ..report.demo import write_demo_report
 
         with out.progress("demo", 100) as bar:
 
@@ -30,8 +32,46 @@ class Demo(Common):
                 bar.update(round(100 * progress.overall), f"{progress.stage} {progress.note}".strip())
 
             demo = run_demo(self.out, self.key, on_progress=tell)
-            bar.update(100, "report")
+            bar.update(100, "writing the page")
             page = write_demo_report(self.out, demo)
-        out.table("Two posteriors of the digits", ["", "measured"], table(demo))
+        out.table("Two posteriors of the digits", ["", "measured"], _rows(demo))
         out.line(f"Open {page.resolve().as_uri()}")
-        return result(demo, page)
+        return _result(demo, page)
+
+
+def _rows(demo: Any) -> list[list[str]]:
+    first, second = demo.accuracies
+    moved, units = demo.units_moved
+    rows = [["test accuracy", f"{100 * first:.1f} % and {100 * second:.1f} %"]]
+    for name, kinds in demo.barriers.items():
+        naive, aligned = kinds["naive"], kinds["aligned"]
+        share = f" ({100 * aligned.value / naive.value:.1f} %)" if naive.value > 0 else ""
+        rows.append([f"barrier without alignment, {SETS[name]}", _nats(naive)])
+        rows.append([f"barrier after alignment, {SETS[name]}", _nats(aligned) + share])
+    rows.append(["units moved", f"{moved} of {units}"])
+    rows.append(["largest change of an output by moving them", f"{demo.function_gap:.1e}"])
+    rows.append(["seconds", f"{sum(demo.seconds.values()):.0f}"])
+    return rows
+
+
+def _nats(barrier: Any) -> str:
+    return f"{barrier.value:.3f} ± {barrier.standard_error:.3f} nats"
+
+
+def _result(demo: Any, page: Path) -> dict[str, Any]:
+    barriers = {
+        name: {kind: {"value": one.value, "standard_error": one.standard_error} for kind, one in kinds.items()}
+        for name, kinds in demo.barriers.items()
+    }
+    return {
+        "page": str(page),
+        "accuracy": list(demo.accuracies),
+        "barrier": barriers,
+        "units_moved": demo.units_moved[0],
+        "units": demo.units_moved[1],
+        "function_gap": demo.function_gap,
+        "converged": demo.alignment.converged,
+        "seconds": {name: round(value, 2) for name, value in demo.seconds.items()},
+        "settings": asdict(demo.settings),
+        "key": demo.key,
+    }

@@ -18,7 +18,7 @@ class Report(Common):
     With one run the page goes into its folder; with several, --out says where.
     """
 
-    runs: tyro.conf.Positional[tuple[Path, ...]] = ()
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional] = ()
     """Folders of finished runs, each with a report.json."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """The page to write, a file that ends in .html."""
@@ -28,9 +28,10 @@ class Report(Common):
 
         if not self.runs:
             raise ConfigError("which run? give one or more folders: bayesin report demo")
-        if self.out is None and len(self.runs) > 1:
+        first, *others = self.runs
+        if self.out is None and others:
             raise ConfigError("several runs make one page; say where it goes: --out report.html")
-        path = self.out or self.runs[0] / "report.html"
+        path = self.out or first / "report.html"
         if path.suffix not in {".html", ".htm"}:
             raise ConfigError(f"--out {path}: a page needs a name that ends in .html")
         page = write_page(path, self.runs)

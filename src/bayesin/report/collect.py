@@ -46,16 +46,6 @@ def walk_section(
     return section
 
 
-def one_of_each(labels: np.ndarray, most: int = 10) -> np.ndarray:
-    """Returns the first example of each class: a choice that does not depend on any result.
-
-    Example:
-        >>> one_of_each(np.array([2, 0, 2, 1])).tolist()
-        [1, 3, 0]
-    """
-    return np.unique(labels, return_index=True)[1][:most]
-
-
 def plane_section(plane: Plane, examples: int, losses: Sequence[float], names: Sequence[str]) -> dict[str, Any]:
     """Loss per example on the plane, and the three corners: target, source, aligned.
 
@@ -105,7 +95,9 @@ def alignment_section(
     return section
 
 
-def std_section(first: Gaussian, second: Gaussian, aligned: Gaussian, exclude: Collection[str]) -> dict[str, Any] | None:
+def std_section(
+    first: Gaussian, second: Gaussian, aligned: Gaussian, exclude: Collection[str] = ()
+) -> dict[str, Any] | None:
     """Histograms of the stds of both posteriors and of the middle of both paths; None for points."""
     middles = [geodesic(first, end)(0.5) for end in (second, aligned)]
     stds = [_weights(one.std, exclude) for one in (first, second, *middles)]
@@ -116,10 +108,11 @@ def std_section(first: Gaussian, second: Gaussian, aligned: Gaussian, exclude: C
     scale = "log" if high > 20 * low else "linear"
     space = np.geomspace if scale == "log" else np.linspace
     edges = space(positive.min() * 0.999, positive.max() * 1.001, BINS + 1)
-    names = (("first", "first"), ("second", "second"), ("middle, not aligned", "naive"), ("middle, aligned", "aligned"))
+    roles = ("first", "second", "naive", "aligned")
+    names = ("first", "second", "middle, not aligned", "middle, aligned")
     curves = [
         {"name": name, "role": role, "shares": np.histogram(one, edges)[0] / max(one.size, 1)}
-        for (name, role), one in zip(names, stds, strict=True)
+        for name, role, one in zip(names, roles, stds, strict=True)
     ]
     return {"scale": scale, "centres": (edges[1:] + edges[:-1]) / 2, "curves": curves}
 
@@ -134,10 +127,10 @@ def posterior_section(
     """Stds and signal-to-noise of every tensor, and the pruned units of every group."""
     every = list(posteriors.values())
     layers = [
-        {"name": path, "std": [_quantiles(one, path, False) for one in every], "snr": [_quantiles(one, path, True) for one in every]}
+        {"name": path, **{kind: [_quantiles(one, path, kind) for one in every] for kind in ("std", "snr")}}
         for path in flatten(every[0].mean)
         if path not in exclude
-    ]  # fmt: skip
+    ]
     units = [
         {"name": group, "size": size, "pruned": [_pruned(one, spec, group, exclude) for one in every]}
         for group, size in spec.sizes.items()
@@ -173,7 +166,8 @@ def _step(one: Barrier, at: int) -> dict[str, Any]:
         "ece": one.ece[at],  # pyright: ignore[reportOptionalSubscript]
         "confidence": float((confidence * count).sum() / count.sum()),
         "calibration": [
-            {"confidence": c, "accuracy": a, "count": int(n)} for c, a, n in zip(confidence, accuracy, count, strict=True)
+            {"confidence": c, "accuracy": a, "count": int(n)}
+            for c, a, n in zip(confidence, accuracy, count, strict=True)
         ],
         "confusion": one.confusion[at].astype(int),  # pyright: ignore[reportOptionalSubscript]
         "probabilities": np.round(one.probabilities[at], 4) if one.probabilities is not None else [],
@@ -200,9 +194,9 @@ def _weights(tree: Tree, exclude: Collection[str]) -> np.ndarray:
     return np.concatenate(leaves) if leaves else np.zeros(0)
 
 
-def _quantiles(posterior: Gaussian, path: str, ratio: bool) -> Any:
+def _quantiles(posterior: Gaussian, path: str, kind: str) -> Any:
     std = np.asarray(flatten(posterior.std)[path], np.float64).reshape(-1)
-    if not ratio:
+    if kind == "std":
         return np.quantile(std, QUANTILES)
     mean = np.abs(np.asarray(flatten(posterior.mean)[path], np.float64).reshape(-1))
     known = std > 0

@@ -1,9 +1,9 @@
 """The report of the demonstration: sections, headline numbers, and the words around them."""
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
+from ..evaluation.barrier import Barrier
 from ..experiments.demo import TEST, Demo
 from .collect import (
     alignment_section,
@@ -48,7 +48,7 @@ def demo_report(demo: Demo) -> dict[str, Any]:
     """Returns the report of a demonstration as a dict of sections."""
     test, exclude = demo.barriers[TEST], demo.model.statistics
     ends = [test["naive"].nll[0], test["naive"].nll[-1], test["aligned"].nll[-1]]
-    posteriors = dict(zip(NAMES, (demo.first, demo.second), strict=False))
+    posteriors = {"first": demo.first, "second": demo.second}
     prior = demo.settings.training.prior_variance
     alignment = alignment_section(demo.first, demo.second, demo.alignment, demo.spec, exclude=exclude)
     walk = walk_section(test, demo.data)
@@ -79,29 +79,35 @@ def demo_report(demo: Demo) -> dict[str, Any]:
 
 def _lead(demo: Demo) -> list[str]:
     naive, aligned = (demo.barriers[TEST][kind] for kind in ("naive", "aligned"))
-    share = aligned.value / naive.value if naive.value > 0 else float("nan")
+    share = f", {100 * aligned.value / naive.value:.1f} % of what it was" if naive.value > 0 else ""
     return [
-        "Two Bayesian neural networks learned the same handwritten digits from different random starts. Both are good. "
-        "But on the straight way from one to the other the predictions get worse and then better again: between them "
-        f"stands a barrier of {naive.value:.2f} nats.",
-        "The hidden units of a network have no order of their own. Put those of the second network in the order that best "
-        "fits the first, which changes nothing about what it computes, and walk again: the barrier is "
-        f"{aligned.value:.3f} nats, {_percent(share)} of what it was.",
+        "Two Bayesian neural networks learned the same handwritten digits from different random starts. Both are "
+        "good. But on the straight way from one to the other the predictions get worse and then better again: "
+        f"between them stands a barrier of {naive.value:.2f} nats.",
+        "The hidden units of a network have no order of their own. Put those of the second network in the order that "
+        "best fits the first, which changes nothing about what it computes, and walk again: the barrier is "
+        f"{aligned.value:.3f} nats{share}.",
     ]
 
 
 def _summary(demo: Demo) -> list[dict[str, str]]:
     naive, aligned = (demo.barriers[TEST][kind] for kind in ("naive", "aligned"))
-    first, second = demo.accuracies
+    first, second = (f"{100 * share:.1f} %" for share in demo.accuracies)
+    without, after = (f"{100 * _half_way(one):.1f} %" for one in (naive, aligned))
     moved, units = demo.units_moved
-    middle = {kind: float(one.accuracy[len(one.taus) // 2]) for kind, one in demo.barriers[TEST].items()}  # pyright: ignore
+    gap = f"no output changes by more than {_power(demo.function_gap)}"
+    errors = [f"± {one.standard_error:.3f}, test set" for one in (naive, aligned)]
     return [
-        _card("Barrier without alignment", f"{naive.value:.3f}", "nats", f"± {naive.standard_error:.3f}, test set", "naive"),
-        _card("Barrier after alignment", f"{aligned.value:.3f}", "nats", f"± {aligned.standard_error:.3f}, test set", "aligned"),
-        _card("Test accuracy", f"{100 * first:.1f} %", "", f"of the first posterior; the second: {100 * second:.1f} %"),
-        _card("Accuracy half way", f"{100 * middle['aligned']:.1f} %", "", f"aligned; without: {100 * middle['naive']:.1f} %"),
-        _card("Units moved", f"{moved}", f"of {units}", f"no output changes by more than {_power(demo.function_gap)}"),
-    ]  # fmt: skip
+        _card("Barrier without alignment", f"{naive.value:.3f}", "nats", errors[0], "naive"),
+        _card("Barrier after alignment", f"{aligned.value:.3f}", "nats", errors[1], "aligned"),
+        _card("Test accuracy", first, "", f"of the first posterior; the second: {second}"),
+        _card("Accuracy half way", after, "", f"aligned; without: {without}"),
+        _card("Units moved", f"{moved}", f"of {units}", gap),
+    ]
+
+
+def _half_way(one: Barrier) -> float:
+    return float("nan") if one.accuracy is None else float(one.accuracy[len(one.taus) // 2])
 
 
 def _card(label: str, value: str, unit: str = "", note: str = "", tone: str = "") -> dict[str, str]:
@@ -111,12 +117,12 @@ def _card(label: str, value: str, unit: str = "", note: str = "", tone: str = ""
 
 def _how(demo: Demo) -> str:
     groups = ", ".join(f"{name} with {size} units" for name, size in demo.spec.sizes.items())
-    alignment = demo.alignment
+    found, ended = demo.alignment, "converged" if demo.alignment.converged else "not converged"
     return (
-        f"The groups of interchangeable units were found from the network's own computation ({groups}) and checked. The "
-        "search visits one group after the other and solves each step exactly, as an assignment problem on the means and "
-        f"standard deviations of all weights that the units touch. Of {demo.settings.restarts} starts the best is shown "
-        f"('{alignment.start}'): {alignment.sweeps} sweeps, {'converged' if alignment.converged else 'not converged'}."
+        f"The groups of interchangeable units were found from the network's own computation ({groups}) and checked. "
+        "The search visits one group after the other and solves each step exactly, as an assignment problem on the "
+        "means and standard deviations of all weights that the units touch. "
+        f"Of {demo.settings.restarts} starts the best is shown ({found.start}): {found.sweeps} sweeps, {ended}."
     )
 
 
@@ -148,48 +154,7 @@ def _seconds(demo: Demo) -> list[dict[str, Any]]:
 
 def _power(value: float) -> str:
     """A small number as people write it: 3 × 10⁻⁶."""
+    if value == 0:
+        return "0"
     digits, exponent = f"{value:.0e}".split("e")
-    return f"{digits} × 10{str(int(exponent)).translate(str.maketrans('-0123456789', '⁻⁰¹²³⁴⁵⁶⁷⁸⁹'))}" if value else "0"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
-
-
-def table(demo: Demo) -> list[list[str]]:
-    """The rows that the command line prints."""
-    first, second = demo.accuracies
-    moved, units = demo.units_moved
-    rows = [["test accuracy", f"{100 * first:.1f} % and {100 * second:.1f} %"]]
-    for name, kinds in demo.barriers.items():
-        what = {"test": "test set", "train": "training set"}.get(name, name)
-        naive, aligned = kinds["naive"], kinds["aligned"]
-        rows.append([f"barrier without alignment, {what}", f"{naive.value:.3f} ± {naive.standard_error:.3f} nats"])
-        share = _percent(aligned.value / naive.value) if naive.value > 0 else "–"
-        rows.append(
-            [f"barrier after alignment, {what}", f"{aligned.value:.3f} ± {aligned.standard_error:.3f} nats ({share})"]
-        )
-    rows.append(["units moved", f"{moved} of {units}"])
-    rows.append(["largest change of an output by moving them", f"{demo.function_gap:.1e}"])
-    rows.append(["seconds", f"{sum(demo.seconds.values()):.0f}"])
-    return rows
-
-
-def result(demo: Demo, page: Path) -> dict[str, Any]:
-    """What `bayesin demo --json` prints."""
-    kinds = {
-        name: {kind: {"value": one.value, "standard_error": one.standard_error} for kind, one in both.items()}
-        for name, both in demo.barriers.items()
-    }
-    return {
-        "page": str(page),
-        "accuracy": list(demo.accuracies),
-        "barrier": kinds,
-        "units_moved": demo.units_moved[0],
-        "units": demo.units_moved[1],
-        "function_gap": demo.function_gap,
-        "converged": demo.alignment.converged,
-        "seconds": {name: round(value, 2) for name, value in demo.seconds.items()},
-        "settings": dataclasses.asdict(demo.settings),
-        "key": demo.key,
-    }
+    return f"{digits} × 10" + str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))

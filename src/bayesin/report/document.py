@@ -68,7 +68,9 @@ def check_report(report: Any) -> None:
     if report.get("format") != FORMAT:
         raise ArtifactError(f'not a report: it needs "format": "{FORMAT}"')
     if report.get("version") != VERSION:
-        raise ArtifactError(f"report version {report.get('version')!r} is not supported; this bayesin reads {VERSION}")
+        raise ArtifactError(
+            f"report version {report.get('version')!r} is not supported; this bayesin reads {VERSION}"
+        )
 
 
 # A small grammar: a dict lists optional members, ("map", x) any names, ["x"] a list, a word a kind of value.
@@ -112,7 +114,12 @@ _REPORT = {
         "groups": [{"name": "text", "size": "number?", "moved": "number?", "transpositions": "number?"}],
         "similarity": ("map", {"before": _MATRIX, "after": _MATRIX}),
         "correlation": ("map", {"before": _NUMBERS, "after": _NUMBERS}),
-        "stds": {"scale": "text", "centres": _NUMBERS, "curves": [{"name": "text", "role": "text", "shares": _NUMBERS}], "says": "text"},
+        "stds": {
+            "scale": "text",
+            "centres": _NUMBERS,
+            "curves": [{"name": "text", "role": "text", "shares": _NUMBERS}],
+            "says": "text",
+        },
     },
     "posterior": {
         "says": ["text"],

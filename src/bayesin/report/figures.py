@@ -31,7 +31,10 @@ def style() -> Iterator[None]:
     """The style of all print figures, for as long as the block runs."""
     import matplotlib.style
 
-    with resources.as_file(resources.files(__package__) / "bayesin.mplstyle") as path, matplotlib.style.context(path):
+    with (
+        resources.as_file(resources.files("bayesin.report") / "bayesin.mplstyle") as path,
+        matplotlib.style.context(path),
+    ):
         yield
 
 

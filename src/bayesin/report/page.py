@@ -72,7 +72,7 @@ def render(reports: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _asset(name: str) -> str:
-    return resources.files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
+    return resources.files("bayesin.report").joinpath("assets", name).read_text(encoding="utf-8")
 
 
 def _embed(value: Any) -> str:

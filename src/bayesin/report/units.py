@@ -32,7 +32,8 @@ def unit_correlation(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Returns the matrix of correlations between the rows of two matrices; zero where a row is constant.
 
     Example:
-        >>> unit_correlation(np.array([[1.0, 2.0, 3.0]]), np.array([[2.0, 4.0, 6.0], [3.0, 2.0, 1.0]])).round(6).tolist()
+        >>> own, others = np.array([[1.0, 2.0, 3.0]]), np.array([[2.0, 4.0, 6.0], [3.0, 2.0, 1.0]])
+        >>> unit_correlation(own, others).round(6).tolist()
         [[1.0, -1.0]]
     """
     return _standard(first) @ _standard(second).T

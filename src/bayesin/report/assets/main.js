@@ -29,8 +29,13 @@ function setTheme(name, remember) {
   plots.forEach((plot) => plot.draw());
 }
 
+// A choice made on the page holds against the system's; without one the page follows the system.
+function chosenTheme() {
+  try { return localStorage.getItem("bayesin-theme"); } catch (error) { return null; }
+}
+
 document.getElementById("theme").addEventListener("click", () => setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark", true));
-window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", (event) => setTheme(event.matches ? "dark" : "light", false));
+window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", (event) => { if (!chosenTheme()) setTheme(event.matches ? "dark" : "light", false); });
 // Plotly follows small changes of width itself; between phone and laptop, and where the height depends on the width, draw afresh.
 let wasNarrow = narrow(), settle = null;
 window.addEventListener("resize", () => {

@@ -3,7 +3,7 @@
 function summarySection(run, all, choose) {
   const cards = (run.summary || []).map((card) => el("div", { class: "card " + (["naive", "aligned"].includes(card.tone) ? card.tone : "") },
     el("dt", {}, card.label), el("dd", {}, card.value, card.unit ? el("small", {}, " " + card.unit) : null), card.note ? el("dd", { class: "note" }, card.note) : null));
-  const select = all.length > 1 ? el("select", { id: "run", onchange: (event) => choose(Number(event.target.value)) },
+  const select = all.length > 1 ? el("select", { id: "which", onchange: (event) => choose(Number(event.target.value)) },
     all.map((other, at) => el("option", { value: at, selected: other === run }, other.name || other.title))) : null;
   return el("section", { id: "top" }, el("h1", {}, run.title || "Report"),
     select ? el("p", {}, el("label", {}, "Run ", select)) : null,
