@@ -60,7 +60,7 @@ class Checkpoints:
         """Writes a checkpoint; returns when it is on disk."""
         import orbax.checkpoint as ocp  # a second to import, and short runs never need it
 
-        state = {f"leaf{number:03d}": np.atleast_1d(leaf) for number, leaf in enumerate(resumed.leaves)}
+        state = _named(resumed.leaves)
         about = {
             "identity": self.identity,
             "step": resumed.step,
@@ -95,12 +95,12 @@ class Checkpoints:
     def _read(self, step: int, like: list[Any]) -> tuple[Any, list[np.ndarray]]:
         import orbax.checkpoint as ocp
 
-        shapes = {f"leaf{n:03d}": np.empty(np.shape(leaf) or (1,), leaf.dtype) for n, leaf in enumerate(like)}
+        shapes = _named(like)
         about = self._open().restore(step, args=ocp.args.Composite(about=ocp.args.JsonRestore())).about
         if about["identity"] != self.identity:
             return about, []
         found = self._open().restore(step, args=ocp.args.Composite(state=ocp.args.StandardRestore(shapes))).state
-        return about, [np.asarray(found[name]).reshape(leaf.shape) for name, leaf in zip(shapes, like, strict=True)]
+        return about, [np.asarray(found.get(_name(n), leaf)).reshape(leaf.shape) for n, leaf in enumerate(like)]
 
     def _open(self) -> Any:
         import orbax.checkpoint as ocp
@@ -134,6 +134,15 @@ def key_numbers(key: jax.Array) -> list[int]:
     if not hasattr(key, "dtype") or not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
         raise ConfigError(f"the key must come from jax.random.key, not {key!r:.60}")
     return np.asarray(jax.random.key_data(key)).ravel().tolist()
+
+
+def _name(number: int) -> str:
+    return f"leaf{number:03d}"
+
+
+def _named(leaves: list[Any]) -> dict[str, np.ndarray]:
+    """Leaves as orbax takes them: by name, none without axes, none empty."""
+    return {_name(n): np.atleast_1d(leaf) for n, leaf in enumerate(leaves) if np.size(leaf)}
 
 
 def _as_row(row: dict[str, Any]) -> dict[str, Any]:
