@@ -153,8 +153,10 @@ def _show(out: Output, explanation: Explanation, summary: dict[str, Any]) -> Non
         return
     out.line(f"10^{summary['log10_copies']:,.0f} settings of the parameters compute this very function.")
     change = summary.get("largest_change")
-    verified = f"Verified: permuting changes the output by at most {change:.1e} of its largest entry."
-    out.line("Not verified." if change is None else verified)
+    if change is None:
+        out.line("Not verified.")
+    else:
+        out.line(f"Verified: permuting changes the output by at most {change:.1e} of its largest entry.")
 
 
 def _readable(names: Iterable[str]) -> str:
