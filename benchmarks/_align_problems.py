@@ -32,6 +32,14 @@ def images() -> tuple[np.ndarray, np.ndarray]:
     return x.astype(np.float32), digits.target.astype(np.int32)
 
 
+def digits() -> tuple[np.ndarray, np.ndarray]:
+    """The embedded digits as 8 × 8 images of one channel: small enough to train a ResNet on in seconds."""
+    from sklearn.datasets import load_digits
+
+    data = load_digits()
+    return (data.images[..., None] / 16.0).astype(np.float32), data.target.astype(np.int32)
+
+
 def mlp_spec(*widths: int) -> PermutationSpec:
     """Spec of an MLP with biases."""
     names = [str(widths[0]), *(f"g{i}" for i in range(len(widths) - 2)), str(widths[-1])]
@@ -40,10 +48,10 @@ def mlp_spec(*widths: int) -> PermutationSpec:
     return PermutationSpec.parse(axes, {f"g{i}": n for i, n in enumerate(widths[1:-1])})
 
 
-def resnet20_spec(width: int, classes: int = 10) -> PermutationSpec:
+def resnet20_spec(width: int, channels: int = 3, classes: int = 10) -> PermutationSpec:
     """Spec of ResNet20 with LayerNorm: three streams, one inner group for each of nine blocks."""
     sizes = {f"s{stage}": 16 * width * 2**stage for stage in range(3)}
-    axes = {"stem": ["3", "3", "3", "s0"], "stem_scale": ["s0"], "stem_bias": ["s0"]}
+    axes = {"stem": ["3", "3", str(channels), "s0"], "stem_scale": ["s0"], "stem_bias": ["s0"]}
     for stage in range(3):
         for block in range(3):
             name, inner = f"block{stage}{block}", f"i{stage}{block}"
@@ -67,8 +75,32 @@ def mlp(params, x):
     return x
 
 
+def resnet20(params, x):
+    """Logits of ResNet20 with LayerNorm over channels and 3 × 3 shortcuts, as in Git Re-Basin."""
+    x = jax.nn.relu(_norm(_conv(x, params["stem"], 1), params, "stem_scale", "stem_bias"))
+    for stage in range(3):
+        for block in range(3):
+            name, stride = f"block{stage}{block}", 2 if block == 0 and stage else 1
+            y = _norm(_conv(x, params[f"{name}_conv1"], stride), params, f"{name}_scale1", f"{name}_bias1")
+            y = _norm(_conv(jax.nn.relu(y), params[f"{name}_conv2"], 1), params, f"{name}_scale2", f"{name}_bias2")
+            if stride == 2:
+                x = _norm(_conv(x, params[f"{name}_shortcut"], 2), params, f"{name}_scale3", f"{name}_bias3")
+            x = jax.nn.relu(x + y)
+    return x.mean((1, 2)) @ params["dense"] + params["dense_bias"]
+
+
+def _conv(x, kernel, stride: int):
+    return jax.lax.conv_general_dilated(x, kernel, (stride, stride), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+
+def _norm(x, params, scale: str, bias: str):
+    centred = x - x.mean(-1, keepdims=True)
+    spread = jax.lax.rsqrt((centred**2).mean(-1, keepdims=True) + 1e-6)
+    return centred * spread * (1.0 + params[scale]) + params[bias]
+
+
 def initial(key, spec: PermutationSpec):
-    """He-normal weights and zero biases."""
+    """He-normal weights; biases, and scales less one, at zero."""
     params = {}
     for index, (path, _) in enumerate(spec.parameters):
         shape = spec.shape(path)
@@ -77,18 +109,19 @@ def initial(key, spec: PermutationSpec):
     return params
 
 
-def train_point(key, spec: PermutationSpec, epochs: int):
+def train_point(key, spec: PermutationSpec, apply, data, epochs: int, batch: int = 500):
     """One network trained with Adam."""
 
     def loss(params, rho, noise_key, x, y):
-        return optax.softmax_cross_entropy_with_integer_labels(mlp(params, x), y).mean()
+        return optax.softmax_cross_entropy_with_integer_labels(apply(params, x), y).mean()
 
-    return _train(key, spec, epochs, loss)[0]
+    return _train(key, spec, loss, data, epochs, batch)[0]
 
 
-def train_gaussian(key, spec: PermutationSpec, epochs: int, prior_std: float = 0.1) -> Gaussian:
+def train_gaussian(
+    key, spec: PermutationSpec, apply, data, epochs: int, batch: int = 500, prior_std: float = 0.1
+) -> Gaussian:
     """One mean-field posterior (temperature 1, stds from a softplus)."""
-    count = len(images()[0])
 
     def loss(mean, rho, noise_key, x, y):
         std = jax.tree.map(jax.nn.softplus, rho)
@@ -96,14 +129,14 @@ def train_gaussian(key, spec: PermutationSpec, epochs: int, prior_std: float = 0
         params = {p: mean[p] + std[p] * jax.random.normal(keys[p], mean[p].shape) for p in mean}
         ratio = [((mean[p] / prior_std) ** 2, (std[p] / prior_std) ** 2) for p in mean]
         kl = 0.5 * sum(jnp.sum(m + s - 1.0 - jnp.log(s)) for m, s in ratio)
-        return optax.softmax_cross_entropy_with_integer_labels(mlp(params, x), y).mean() + kl / count
+        return optax.softmax_cross_entropy_with_integer_labels(apply(params, x), y).mean() + kl / len(data[0])
 
-    mean, rho = _train(key, spec, epochs, loss)
+    mean, rho = _train(key, spec, loss, data, epochs, batch)
     return Gaussian(mean, jax.tree.map(jax.nn.softplus, rho))
 
 
-def _train(key, spec, epochs, loss, batch: int = 500):
-    x, y = images()
+def _train(key, spec, loss, data, epochs: int, batch: int):
+    x, y = data
     params = initial(jax.random.fold_in(key, 0), spec)
     rho = jax.tree.map(lambda leaf: jnp.full(leaf.shape, -4.6, jnp.float32), params)
     rates = optax.multi_transform({"mean": optax.adam(1e-3), "rho": optax.adam(5e-3)}, ("mean", "rho"))

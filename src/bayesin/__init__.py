@@ -11,7 +11,9 @@ from .inference import fit_ensemble as fit_ensemble
 from .inference import fit_hmc as fit_hmc
 from .inference import fit_vi as fit_vi
 from .matching import Alignment as Alignment
+from .matching import AlignmentMany as AlignmentMany
 from .matching import align as align
+from .matching import align_many as align_many
 from .paths import geodesic as geodesic
 from .paths import mixture as mixture
 from .posteriors import Gaussian as Gaussian

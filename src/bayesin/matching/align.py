@@ -26,7 +26,7 @@ from .features import build
 from .move import move
 from .objective import objective
 from .similarity import Similarities
-from .starts import starts
+from .starts import random_order, starts
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,11 @@ def _align(
     prepared = time.perf_counter() - clock
     searches: list[tuple[str, Descent]] = []
     for index, (name, perms) in enumerate(starts(similarities, key, restarts, init)):
-        sweeps = list(order)[:max_sweeps] if order is not None else _random_order(spec, key, index, max_sweeps)
+        sweeps = (
+            list(order)[:max_sweeps]
+            if order is not None
+            else random_order(spec, jax.random.fold_in(key, index), max_sweeps)
+        )
         searches.append((name, descend(similarities, perms, sweeps, tolerance, on_sweep)))
     start, found = min(searches, key=lambda search: search[1].objective)  # the first of equals
     seconds = {name: sum(search.seconds[name] for _, search in searches) for name in found.seconds}
@@ -147,12 +151,6 @@ def _history(found: Descent, reached: float) -> np.ndarray:
     after = reached + np.cumsum((0.0, *found.gains[::-1]))[::-1]
     after[0] = max(found.start, after[0]) if found.gains else reached
     return after
-
-
-def _random_order(spec: PermutationSpec, key: jax.Array, start: int, max_sweeps: int) -> list[tuple[str, ...]]:
-    groups = list(spec.sizes)
-    draws = jax.random.uniform(jax.random.fold_in(jax.random.fold_in(key, 0), start), (max_sweeps, len(groups)))
-    return [tuple(groups[i] for i in np.argsort(row, kind="stable")) for row in np.asarray(draws)]
 
 
 def _check_order(order: Sequence[Sequence[str]], spec: PermutationSpec) -> None:

@@ -56,12 +56,16 @@ def descend(
     order: Iterable[tuple[str, ...]],
     relative_tolerance: float,
     on_sweep: Callable[[Sweep], None] | None = None,
+    potentials: dict[str, np.ndarray] | None = None,
 ) -> Descent:
-    """Runs sweeps in the given order until none helps or the order is used up."""
+    """Runs sweeps in the given order until none helps or the order is used up.
+
+    `potentials` of an earlier search on a similar problem make this one faster; they are updated in place.
+    """
     problem = similarities.problem
     perms = {group: np.array(perm, np.int64) for group, perm in init.items()}
     start = value = objective(problem, perms)
-    search = _Search(similarities, perms)
+    search = _Search(similarities, perms, {} if potentials is None else potentials)
     neighbours = _neighbours(problem)
     dirty, gains, used = set(perms), [], []
     for sweep in order:
@@ -88,10 +92,9 @@ def descend(
 class _Search:
     """The state that steps share: permutations, potentials of each group, a clock."""
 
-    def __init__(self, similarities: Similarities, perms: Perms):
-        self.similarities, self.perms = similarities, perms
+    def __init__(self, similarities: Similarities, perms: Perms, potentials: dict[str, np.ndarray]):
+        self.similarities, self.perms, self.potentials = similarities, perms, potentials
         self.problem = similarities.problem
-        self.potentials: dict[str, np.ndarray] = {}
         self.work: dict[int, np.ndarray] = {}
         self.seconds = {"similarity": 0.0, "assignment": 0.0, "objective": 0.0}
         # an estimated gain above this is beyond the rounding errors of the similarity

@@ -44,7 +44,7 @@ class Problem(NamedTuple):
     dtype: np.dtype  # of the similarity; never below float32
     terms: tuple[Term, ...]  # what is multiplied in the similarity
     raw: tuple[Term, ...]  # the tensors themselves, (mean,) or (mean, std), from which the objective is computed
-    scale: float  # Σ |target| |source|: what rounding errors of the objective are relative to
+    scale: float  # |target| |source|: what rounding errors of the objective are relative to
 
 
 def build(target: Any, source: Any, spec: PermutationSpec, cost: str, exclude: frozenset[str]) -> Problem:
@@ -57,7 +57,7 @@ def build(target: Any, source: Any, spec: PermutationSpec, cost: str, exclude: f
     """
     if cost not in COSTS:
         raise ConfigError(f"there is no cost '{cost}'; choose one of {', '.join(COSTS)}")
-    (mean0, std0), (mean1, std1) = parts(target, spec, "target"), parts(source, spec, "source")
+    (mean0, std0, norm0), (mean1, std1, norm1) = parts(target, spec, "target"), parts(source, spec, "source")
     for path in exclude - set(mean0):
         raise ConfigError(f"exclude: there is no parameter '{path}'")
     if cost == "means":
@@ -73,29 +73,33 @@ def build(target: Any, source: Any, spec: PermutationSpec, cost: str, exclude: f
         if path not in exclude and not _is_integer(mean0[path]) and not _is_integer(mean1[path]):
             sides = [(mean0, std0), (mean1, std1)]
             raw.append(Term(layout, *(tuple(factored(f[path], layout) for f in side if f) for side in sides)))
-    terms = [_kl_term(term) for term in raw] if cost == "kl" else raw
-    arrays = [pair for term in terms for pair in zip(term.target, term.source, strict=True)]
-    dtype = np.result_type(np.float32, *(array for pair in arrays for array in pair))
-    return Problem(spec, cost, dtype, tuple(terms), tuple(raw), sum(_norm(t) * _norm(s) for t, s in arrays))
+    terms = raw
+    if cost == "kl":
+        terms = [_kl_term(term) for term in raw]
+        norm0 = sum(_square(array) for term in terms for array in term.target) ** 0.5
+        norm1 = sum(_square(array) for term in terms for array in term.source) ** 0.5
+    dtype = np.result_type(np.float32, *(array for term in terms for array in (*term.target, *term.source)))
+    return Problem(spec, cost, dtype, tuple(terms), tuple(raw), norm0 * norm1)
 
 
-def parts(posterior: Any, spec: PermutationSpec, role: str) -> tuple[Flat, Flat | None]:
-    """Returns the checked means and stds of a Gaussian, or a point and None, by path, on the host."""
+def parts(posterior: Any, spec: PermutationSpec, role: str) -> tuple[Flat, Flat | None, float]:
+    """Returns the checked means and stds (None for a point) by path, on the host, and their common norm."""
     trees = (posterior.mean, posterior.std) if isinstance(posterior, Gaussian) else (posterior,)
     if spec.check(trees[0]):
         raise PosteriorError(f"the {role} has leading axes; align one posterior at a time, or pass a list")
     paths = list(flatten(trees[0]))
     flats = [dict(zip(paths, map(np.asarray, jax.tree.leaves(tree)), strict=True)) for tree in trees]
-    for path, leaf in (item for flat in flats for item in flat.items()):
-        if not _is_integer(leaf) and not _is_finite(leaf):
+    total = 0.0
+    for path, leaf in (item for flat in flats for item in flat.items() if not _is_integer(item[1])):
+        square = _square(leaf)
+        total += square
+        if not np.isfinite(square) and not np.isfinite(leaf).all():  # a finite sum means finite entries
             what = "NaN" if np.isnan(leaf).any() else "an infinity"
             raise PosteriorError(f"'{path}' of the {role} holds {what}; the fit that wrote it has diverged")
-    if len(flats) == 1:
-        return flats[0], None
-    for path, std in flats[1].items():
+    for path, std in flats[1].items() if len(flats) > 1 else ():
         if std.min(initial=0) < 0:
             raise PosteriorError(f"the std of '{path}' of the {role} is negative; pass stds, not their logarithms")
-    return flats[0], flats[1]
+    return flats[0], flats[1] if len(flats) > 1 else None, total**0.5
 
 
 def factored(array: np.ndarray, layout: Layout) -> np.ndarray:
@@ -119,16 +123,11 @@ def _check_positive(stds: Flat | None, role: str) -> None:
             raise PosteriorError(f"cost 'kl' needs positive stds; '{path}' of the {role} holds a zero")
 
 
-def _is_finite(array: np.ndarray) -> bool:
-    """A finite sum means finite entries; only another sum needs a closer look."""
-    with np.errstate(all="ignore"):
-        return bool(np.isfinite(array.sum()) or np.isfinite(array).all())
-
-
 def _is_integer(array: np.ndarray) -> bool:
     return array.dtype.kind in "biu"
 
 
-def _norm(array: np.ndarray) -> float:
-    flat = array.reshape(-1)
-    return float(flat @ flat) ** 0.5
+def _square(array: np.ndarray) -> float:
+    """Σ x², without a warning where it overflows."""
+    flat = array.reshape(-1) if array.dtype in (np.float32, np.float64) else array.reshape(-1).astype(np.float32)
+    return float(np.vdot(flat, flat))

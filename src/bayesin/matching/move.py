@@ -24,7 +24,8 @@ def move(posterior: Any, spec: PermutationSpec, perms: Perms) -> Any:
     spec.check(trees[0])
     spec.check_perms(perms)
     perms = {group: np.asarray(perm) for group, perm in perms.items()}
-    moved = [_move_tree(tree, list(flatten(trees[0])), spec, perms) for tree in trees]
+    paths = list(flatten(trees[0]))
+    moved = [_move_tree(tree, paths, spec, perms) for tree in trees]
     return Gaussian(*moved) if isinstance(posterior, Gaussian) else moved[0]
 
 

@@ -13,11 +13,14 @@ Every tensor is centred over the units of its groups first. That adds constants 
 no permutation sees, and leaves to float32 the digits that matter.
 """
 
+import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from ..symmetry import Perms
+from . import device
 from .features import Problem, Term
 from .layout import Layout
 
@@ -38,11 +41,14 @@ class Similarities:
     `of` remembers for which permutations it was last asked; everything else stays as it was built.
     """
 
-    def __init__(self, problem: Problem):
+    def __init__(self, problem: Problem, on_device: bool | None = None):
         self.problem = problem
+        # float64 problems stay on the host, since JAX would silently make them float32
+        self.on_device = problem.dtype == np.float32 and (device.available() if on_device is None else on_device)
         kinds = {group: _sort(problem, group) for group in problem.spec.sizes}
-        self.fixed = {group: _fixed(problem, group, kind.fixed) for group, kind in kinds.items()}
-        self.coupled = {group: _coupled(problem, group, kind.coupled) for group, kind in kinds.items()}
+        put = device.put if self.on_device else lambda array: array
+        self.fixed = {group: put(_fixed(problem, group, kind.fixed)) for group, kind in kinds.items()}
+        self.coupled = {group: _coupled(problem, group, kind.coupled, put) for group, kind in kinds.items()}
         self.general = {group: kind.general for group, kind in kinds.items()}
         self._kept: dict[str, np.ndarray] = {}
         self._seen: dict[str, list[np.ndarray]] = {}
@@ -55,26 +61,20 @@ class Similarities:
 
     def of(self, group: str, perms: Perms) -> np.ndarray:
         """Returns the (units × units) similarity; the caller must not write to it."""
-        if group not in self._kept:
-            self._kept[group] = self.fixed[group].copy()
-        before = self._seen.get(group, [None] * len(self.coupled[group]))
-        for term, old in zip(self.coupled[group], before, strict=True):
-            self._add(self._kept[group], term, perms[term.other], old)
-        self._seen[group] = [perms[term.other] for term in self.coupled[group]]
-        if not self.general[group]:
-            return self._kept[group]
-        return self._kept[group] + sum(_gradient(term, group, perms) for term in self.general[group])
+        total = self._fetch(group, perms, self.coupled[group]) if self.on_device else self._update(group, perms)
+        return sum((_gradient(term, group, perms) for term in self.general[group]), total)
 
     def settled(self, group: str, perms: Perms, settled: set[str]) -> np.ndarray:
         """Returns the similarity from those tensors alone whose other groups are all settled."""
-        total = self.fixed[group].copy()
-        for term in self.coupled[group]:
-            if term.other in settled:
+        speaking = [term for term in self.coupled[group] if term.other in settled]
+        if self.on_device:
+            total = self._fetch(group, perms, speaking)
+        else:
+            total = self.fixed[group].copy()
+            for term in speaking:
                 self._add(total, term, perms[term.other], None)
-        for term in self.general[group]:
-            if _speaks(term.layout, group, settled):
-                total = total + _gradient(term, group, perms)
-        return total
+        general = (term for term in self.general[group] if _speaks(term.layout, group, settled))
+        return sum((_gradient(term, group, perms) for term in general), total)
 
     def evidence(self, group: str, settled: set[str]) -> float:
         """How many numbers of each unit `settled` would compare."""
@@ -85,11 +85,29 @@ class Similarities:
         """Whether the objective is linear in the group's permutation: at most one factor a tensor."""
         return all(len(term.layout.places(group)) == 1 for term in self.general[group])
 
+    def _fetch(self, group: str, perms: Perms, terms: list[Coupled]) -> np.ndarray:
+        """On an accelerator products are cheap and traffic is not: everything is computed again, there."""
+        targets, sources = [term.target for term in terms], [term.source for term in terms]
+        return device.products(self.fixed[group], targets, sources, [perms[term.other] for term in terms])
+
+    def _update(self, group: str, perms: Perms) -> np.ndarray:
+        """On the host only what changed since the last visit is computed."""
+        if group not in self._kept:
+            self._kept[group] = self.fixed[group].copy()
+        before = self._seen.get(group, [None] * len(self.coupled[group]))
+        for term, old in zip(self.coupled[group], before, strict=True):
+            self._add(self._kept[group], term, perms[term.other], old)
+        self._seen[group] = [perms[term.other] for term in self.coupled[group]]
+        return self._kept[group]
+
     def _add(self, total: np.ndarray, term: Coupled, new: np.ndarray, old: np.ndarray | None) -> None:
         """Adds the product with the other group at `new`, in place of that at `old`, for the units that differ."""
+        size = total.shape[0]
+        if old is None and (new == np.arange(new.size)).all():
+            total += term.target.reshape(-1, size).T @ term.source.reshape(-1, size)
+            return
         changed = np.arange(new.size) if old is None else np.flatnonzero(old != new)
-        rest, _, size = term.target.shape
-        step = max(1, BLOCK // (rest * size))
+        step = max(1, BLOCK // (len(term.target) * size))
         for units in (changed[at : at + step] for at in range(0, changed.size, step)):
             target = term.target if units.size == new.size else self._work.take("target", term.target, units)
             source = self._work.take("source", term.source, new[units])
@@ -108,7 +126,7 @@ class _Work:
 
     def array(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
         """An array of this shape with arbitrary contents, valid until the name is asked for again."""
-        size = int(np.prod(shape))
+        size = math.prod(shape)
         if name not in self.blocks or self.blocks[name].size < size:
             self.blocks[name] = np.empty(size, self.dtype)
         return self.blocks[name][:size].reshape(shape)
@@ -147,26 +165,36 @@ def _fixed(problem: Problem, group: str, terms: list[Term]) -> np.ndarray:
     return target.T @ source
 
 
-def _coupled(problem: Problem, group: str, terms: dict[str, list[Term]]) -> list[Coupled]:
+def _coupled(problem: Problem, group: str, terms: dict[str, list[Term]], put: Callable) -> list[Coupled]:
     return [
-        Coupled(other, *(_stack(side, list_, (other, group), problem.dtype) for side in ("target", "source")))
-        for other, list_ in terms.items()
+        Coupled(other, *(put(_stack(side, between, (other, group), problem.dtype)) for side in ("target", "source")))
+        for other, between in terms.items()
     ]
 
 
 def _stack(side: str, terms: list[Term], groups: tuple[str, ...], dtype: np.dtype) -> np.ndarray:
     """One array (rest, units of each group) of all tensors, means and stds one behind the other, centred."""
-    last = tuple(range(-len(groups), 0))
-    pieces = []
-    for term in terms:
-        places = tuple(term.layout.groups.index(group) for group in groups)
-        shape = (-1, *(term.layout.shape[place] for place in places))
-        pieces += [np.moveaxis(array, places, last).reshape(shape) for array in getattr(term, side)]
-    # given no place to write, numpy would keep the order of transposed inputs, and gathers need rows
-    out = np.empty((sum(len(piece) for piece in pieces), *pieces[0].shape[1:]), dtype)
-    np.concatenate(pieces, out=out)
-    out -= out.mean(last, keepdims=True)
+    pieces = [(array, term.layout) for term in terms for array in getattr(term, side)]
+    units = [terms[0].layout.shape[terms[0].layout.groups.index(group)] for group in groups]
+    out = np.empty((sum(array.size for array, _ in pieces) // math.prod(units), *units), dtype)
+    at = 0
+    for array, layout in pieces:
+        places = tuple(layout.groups.index(group) for group in groups)
+        order = (*(axis for axis in range(array.ndim) if axis not in places), *places)
+        common = np.add.reduce(array, places, keepdims=True) * array.dtype.type(1 / math.prod(units))
+        end = at + array.size // math.prod(units)
+        shape = [array.shape[axis] for axis in order]
+        _subtract(array.transpose(order), common.transpose(order), out[at:end].reshape(shape))
+        at = end
     return out
+
+
+def _subtract(array: np.ndarray, common: np.ndarray, out: np.ndarray) -> None:
+    """`array − common`; a large transposition goes in strips one cache line wide, three times as fast."""
+    count = array.shape[-1]
+    strip = 16 if array.ndim > 1 and array.strides[-1] > 1024 else count
+    for at in range(0, count, strip):
+        np.subtract(array[..., at : at + strip], common, out=out[..., at : at + strip])
 
 
 def _speaks(layout: Layout, group: str, settled: set[str]) -> bool:

@@ -1,14 +1,16 @@
-"""Where the search begins: the identity, the anchored start, random permutations.
+"""Where the search begins and in which order it goes: the identity, the anchored start, random permutations.
 
 The anchored start settles groups from the fixed axes inwards. A tensor speaks for a group only once all its
 other factors are fixed or settled, so that the first decisions rest on evidence no permutation can change.
 """
 
+import zlib
 from collections.abc import Iterator
 
 import jax
+import numpy as np
 
-from ..symmetry import Perms
+from ..symmetry import Perms, PermutationSpec
 from .assignment import assign
 from .similarity import Similarities
 
@@ -36,3 +38,10 @@ def anchored(similarities: Similarities) -> Perms:
             perms[group] = assign(similarities.settled(group, perms, settled)).perm
         settled.add(group)
     return perms
+
+
+def random_order(spec: PermutationSpec, key: jax.Array, sweeps: int) -> list[tuple[str, ...]]:
+    """Returns the groups in a fresh random order for each sweep."""
+    groups = list(spec.sizes)
+    draws = jax.random.uniform(jax.random.fold_in(key, zlib.crc32(b"order")), (sweeps, len(groups)))
+    return [tuple(groups[i] for i in np.argsort(row, kind="stable")) for row in np.asarray(draws)]
