@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 
 import bayesin
 from bayesin.errors import SymmetryError
@@ -128,3 +129,15 @@ def edited(spec: PermutationSpec, path: str, number: int, place: int, group: str
 def reasons(spec: PermutationSpec, path: str) -> list[str]:
     """Why the axes of a parameter are fixed, one text an axis."""
     return ["; ".join(f.reason for f in axis if not f.group) for axis in spec.axes[path]]
+
+
+@st.composite
+def specs(draw):
+    """Specs with up to three groups, each on any number of axes, several times on one axis too."""
+    sizes = draw(st.dictionaries(st.sampled_from(["g0", "g1", "heads"]), st.integers(1, 4), min_size=1))
+    factor = st.one_of(
+        st.sampled_from(sorted(sizes)).map(lambda group: Factor(sizes[group], group)), st.integers(2, 3).map(Factor)
+    )
+    axis = st.lists(factor, max_size=3).map(tuple)
+    axes = st.lists(axis, max_size=3).map(tuple)
+    return PermutationSpec(tuple(draw(st.dictionaries(st.sampled_from("abcd"), axes, min_size=1)).items()))

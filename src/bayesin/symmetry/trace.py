@@ -42,7 +42,10 @@ def check_arrays(tree: Tree, what: str) -> Flat:
     Raises:
         ModelError: there are no leaves, or one is no array.
     """
-    flat, leaves = flatten(tree), jax.tree.leaves(tree)
+    try:
+        flat, leaves = flatten(tree), jax.tree.leaves(tree)
+    except (TypeError, ValueError) as error:  # keys that cannot be sorted
+        raise ModelError(f"{what} is no tree of arrays: {first_line(error)}") from error
     if not leaves:
         raise ModelError(f"{what} has no arrays")
     if len(flat) < len(leaves):

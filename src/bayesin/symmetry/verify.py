@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..errors import ModelError, SpecError, SymmetryError
+from ..errors import ConfigError, ModelError, SpecError, SymmetryError
 from ..trees import Tree
 from .blame import blame
 from .exact import Exact
@@ -20,6 +20,8 @@ from .spec import Perms, PermutationSpec
 from .trace import check_arrays
 
 NOISE = (0.5, 0.05)  # relative noise of the parameters: the first that gives an output without NaN is used
+
+TINY = 1e-3  # share of the largest entry of all below which a leaf of the output counts as tiny
 
 
 def verify(
@@ -60,6 +62,8 @@ def verify(
         >>> verify(apply, params, np.ones((2, 4)), spec, key=jax.random.key(0)) < 1e-10
         True
     """
+    if trials < 1:
+        raise ConfigError(f"verify needs at least one trial, not {trials}")
     for tree, what in ((params, "params"), (x, "x")):
         check_arrays(tree, what)
         check_no_nan(tree, what)
@@ -92,7 +96,7 @@ class _Draw:
 
     def gap(self, spec: PermutationSpec, perms: Perms) -> float:
         """The change of the output, relative to its largest entry."""
-        return max(map(_difference, self._output, self._run(permute(self._params, spec, perms), self._x)))
+        return _change(self._output, self._run(permute(self._params, spec, perms), self._x))
 
 
 def _check(draw: _Draw, spec: PermutationSpec, perms: Perms, group: str | None, tolerance: float) -> float:
@@ -115,9 +119,18 @@ def _cycle(draws: np.random.Generator, size: int) -> np.ndarray:
     return perm
 
 
+def _change(before: list[np.ndarray], after: list[np.ndarray]) -> float:
+    """The largest change of any leaf, relative to the largest entry of that leaf.
+
+    A leaf that is tiny beside the others, such as a sum that happens to cancel, is measured by them.
+    """
+    largest = [np.abs(leaf[np.isfinite(leaf)]).max(initial=0) for leaf in before]
+    scales = [max(own, TINY * max(largest)) or 1 for own in largest]
+    return max(_difference(*leaves) / scale for *leaves, scale in zip(before, after, scales, strict=True))
+
+
 def _difference(before: np.ndarray, after: np.ndarray) -> float:
     finite = np.isfinite(before)
     if not np.array_equal(before[~finite], after[~finite]) or not np.isfinite(after[finite]).all():
         return float("inf")
-    scale = np.abs(before[finite]).max(initial=0)
-    return float(np.abs(before[finite] - after[finite]).max(initial=0) / (scale or 1))
+    return float(np.abs(before[finite] - after[finite]).max(initial=0))

@@ -1,0 +1,191 @@
+"""The group laws: what permutations do to trees, whatever the spec."""
+
+import itertools
+from collections import deque
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bayesin
+from bayesin.errors import SpecError
+from bayesin.symmetry import PermutationSpec, compose, invert, permute, transpositions
+from symmetry_checks import specs
+
+LAW = settings(deadline=None, max_examples=60, derandomize=True)
+
+
+def tree_of(spec: PermutationSpec, lead: tuple[int, ...] = ()) -> dict[str, np.ndarray]:
+    """Different numbers everywhere."""
+    rng = np.random.default_rng(0)
+    return {
+        path: rng.permutation(int(np.prod(shape := (*lead, *spec.shape(path))))).reshape(shape) for path in spec.axes
+    }
+
+
+def perms_of(spec: PermutationSpec, seed: int) -> dict[str, np.ndarray]:
+    return spec.random(jax.random.key(seed))
+
+
+def same(left, right) -> bool:
+    return left.keys() == right.keys() and all(np.array_equal(left[path], right[path]) for path in left)
+
+
+def permuted_slowly(tree, spec, perms):
+    """Entry by entry: every coordinate is taken apart into its factors, each of which is looked up."""
+    result = {}
+    for path, leaf in tree.items():
+        result[path] = np.empty_like(leaf)
+        for place in np.ndindex(leaf.shape):
+            source = []
+            for coordinate, axis in zip(place, spec.axes[path], strict=True):
+                digits = np.unravel_index(coordinate, [f.size for f in axis]) if axis else ()
+                moved = [perms[f.group][d] if f.group else d for d, f in zip(digits, axis, strict=True)]
+                source.append(np.ravel_multi_index(moved, [f.size for f in axis]) if axis else 0)
+            result[path][place] = leaf[tuple(source)]
+    return result
+
+
+@LAW
+@given(specs(), st.integers(0, 99))
+def test_permute_agrees_with_the_definition(spec, seed):
+    tree, perms = tree_of(spec), perms_of(spec, seed)
+    assert same(permute(tree, spec, perms), permuted_slowly(tree, spec, perms))
+
+
+@LAW
+@given(specs(), st.integers(0, 99), st.integers(100, 199))
+def test_permute_is_a_group_action(spec, first, second):
+    tree, inner, outer = tree_of(spec), perms_of(spec, first), perms_of(spec, second)
+    one_after_the_other = permute(permute(tree, spec, inner), spec, outer)
+    assert same(one_after_the_other, permute(tree, spec, compose(outer, inner)))
+    assert same(permute(tree, spec, spec.identity()), tree)
+
+
+@LAW
+@given(specs(), st.integers(0, 99))
+def test_inverse_undoes(spec, seed):
+    perms, tree = perms_of(spec, seed), tree_of(spec)
+    assert same(compose(perms, invert(perms)), spec.identity())
+    assert same(compose(invert(perms), perms), spec.identity())
+    assert same(permute(permute(tree, spec, perms), spec, invert(perms)), tree)
+    assert same(invert(invert(perms)), perms)
+
+
+@LAW
+@given(specs(), st.lists(st.integers(0, 99), min_size=3, max_size=3, unique=True))
+def test_composition_is_associative(spec, seeds):
+    a, b, c = (perms_of(spec, seed) for seed in seeds)
+    assert same(compose(compose(a, b), c), compose(a, compose(b, c)))
+
+
+@LAW
+@given(specs(), st.integers(0, 99), st.sampled_from([(3,), (2, 2)]))
+def test_a_stack_is_permuted_like_its_members(spec, seed, lead):
+    stack, perms = tree_of(spec, lead), perms_of(spec, seed)
+    moved = permute(stack, spec, perms)
+    for index in np.ndindex(lead):
+        member = {path: leaf[index] for path, leaf in stack.items()}
+        assert same({path: leaf[index] for path, leaf in moved.items()}, permute(member, spec, perms))
+
+
+@LAW
+@given(specs(), st.integers(0, 99))
+def test_nothing_is_changed_in_place(spec, seed):
+    tree, perms = tree_of(spec), perms_of(spec, seed)
+    before = ({p: a.copy() for p, a in tree.items()}, {g: a.copy() for g, a in perms.items()})
+    for array in (*tree.values(), *perms.values()):
+        array.setflags(write=False)
+    permute(tree, spec, perms), compose(perms, perms), invert(perms), transpositions(perms)
+    assert same(tree, before[0]) and same(perms, before[1])
+
+
+@LAW
+@given(specs())
+def test_identity_is_a_fresh_dict(spec):
+    spec.identity().clear()
+    spec.sizes.clear()
+    spec.axes.clear()
+    assert spec.identity().keys() == spec.sizes.keys()
+    assert len(spec.axes) == len(spec.parameters)
+
+
+def test_traced_permutations_agree_with_concrete_ones():
+    spec = PermutationSpec.parse({"w": ["2 * g0", "g0 * g1"], "b": ["g1"]}, {"g0": 3, "g1": 2})
+    tree, perms = tree_of(spec), perms_of(spec, 0)
+    jitted = jax.jit(lambda tree, perms: permute(tree, spec, perms))(tree, perms)
+    assert same(jitted, permute(tree, spec, perms))
+    traced = {group: jnp.asarray(perm) for group, perm in perms.items()}
+    assert same(invert(traced), invert(perms))
+    assert same(compose(traced, traced), compose(perms, perms))
+
+
+def test_random_permutations_are_reproducible_and_spread():
+    spec = PermutationSpec.parse({"w": ["a", "b"]}, {"a": 3, "b": 3})
+    assert same(perms_of(spec, 1), perms_of(spec, 1))
+    drawn = [tuple(perms_of(spec, seed)["a"]) for seed in range(300)]
+    counts = [drawn.count(perm) for perm in itertools.permutations(range(3))]
+    assert min(counts) > 50 - 4 * (300 * 5 / 36) ** 0.5  # four standard deviations of a count
+    assert any((perms_of(spec, seed)["a"] != perms_of(spec, seed)["b"]).any() for seed in range(5))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
+def test_transpositions_are_the_distance_in_swaps(size):
+    """Breadth first over all permutations: the least number of swaps from the identity to each of them."""
+    start = tuple(range(size))
+    distance, queue = {start: 0}, deque([start])
+    while queue:
+        perm = queue.popleft()
+        for i, j in itertools.combinations(range(size), 2):
+            swapped = list(perm)
+            swapped[i], swapped[j] = perm[j], perm[i]
+            if tuple(swapped) not in distance:
+                distance[tuple(swapped)] = distance[perm] + 1
+                queue.append(tuple(swapped))
+    assert len(distance) == len(list(itertools.permutations(start)))
+    for perm, swaps in distance.items():
+        assert transpositions({"g0": np.array(perm)}) == {"g0": swaps}
+
+
+@LAW
+@given(st.integers(1, 60), st.integers(0, 99))
+def test_transpositions_are_units_minus_cycles(size, seed):
+    perm = np.random.default_rng(seed).permutation(size)
+    graph = {
+        frozenset(itertools.accumulate(range(size), lambda i, _: perm[i], initial=start)) for start in range(size)
+    }
+    assert transpositions({"g0": perm}) == {"g0": size - len(graph)}
+
+
+def test_permutations_that_are_none_are_refused():
+    spec = PermutationSpec.parse({"w": ["a", "b"]}, {"a": 3, "b": 2})
+    tree, good = tree_of(spec), spec.identity()
+    for wrong, message in [
+        ({"a": good["a"]}, "group 'b' has no permutation"),
+        (good | {"c": np.arange(2)}, "no group 'c'"),
+        (good | {"b": np.arange(3)}, "'b' has shape"),
+        (good | {"b": np.array([0, 0])}, "unit 1 is missing"),
+        (good | {"b": np.array([0, -1])}, "unit 1 is missing"),
+        (good | {"b": np.array([0.0, 1.0])}, "expected integers"),
+    ]:
+        with pytest.raises(SpecError, match=message):
+            permute(tree, spec, wrong)
+    with pytest.raises(SpecError, match="'b' is in one of the two"):
+        compose(good, {"a": good["a"]})
+    with pytest.raises(SpecError, match="'b' has size"):
+        compose(good, good | {"b": np.arange(3)})
+    with pytest.raises(SpecError, match="unit 1 is missing"):
+        transpositions({"a": np.array([0, 0])})
+
+
+def test_arrays_keep_their_kind():
+    spec = PermutationSpec.parse({"w": ["a"]}, {"a": 3})
+    perms = {"a": np.array([2, 0, 1])}
+    for kind in ("float16", "bfloat16", "int8", "bool", "complex64"):
+        moved = bayesin.permute({"w": jnp.asarray([0, 1, 1]).astype(kind)}, spec, perms)["w"]
+        assert moved.dtype == kind
+        assert isinstance(moved, jax.Array)
+    assert isinstance(bayesin.permute({"w": np.zeros(3)}, spec, perms)["w"], np.ndarray)
