@@ -12,6 +12,7 @@ from bayesin.cli.main import main
 from bayesin.models import build
 from bayesin.store import describe, load_alignment, load_posterior, save_posterior
 
+pytest.importorskip("tyro")
 MODEL = {"name": "mlp", "input_shape": [8, 8, 1], "classes": 10, "width": 8, "depth": 2}
 METADATA = {"model": MODEL, "data": "digits"}
 

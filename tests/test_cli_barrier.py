@@ -13,6 +13,7 @@ from bayesin.data import load
 from bayesin.store import load_posterior, save_posterior
 from test_cli_align import METADATA, _gaussian, _mlp, files, spec  # noqa: F401
 
+pytest.importorskip("tyro")
 QUICK = ["--samples", "4", "--taus", "3", "--limit", "50"]
 
 

@@ -250,7 +250,7 @@ def test_an_alignment_without_its_spec(tmp_path):
         load_alignment(path)
 
 
-@QUICK
+@settings(QUICK, max_examples=150)
 @given(entry=JSON, name=st.text(max_size=12), metadata=JSON)
 def test_any_json_as_a_header(tmp_path, entry, name, metadata):
     for content in ({name: entry}, entry, GOOD | {name: entry}, {"__metadata__": metadata}):
