@@ -105,6 +105,83 @@ def test_a_damaged_report_is_refused(tmp_path, change, message):
         check_report(synthetic() | change)
 
 
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        (("barrier", "sets", "test", "naive", "taus"), "needs two or more taus"),
+        (("barrier", "sets", "test", "naive", "nll"), "needs nll"),
+        (("walk", "aligned", 3, "confusion"), "needs calibration and confusion"),
+        (("walk", "naive", 0, "calibration", 2, "accuracy"), "needs confidence and accuracy"),
+        (("walk", "images", "shape"), "height, width"),
+        (("plane", "x"), "needs x and y"),
+        (("plane", "nll"), "needs nll"),
+        (("plane", "points", 1, "y"), r"points\[1\]"),
+        (("alignment", "similarity", "g0", "after"), "needs before and after"),
+        (("alignment", "groups", 0, "moved"), "needs name, size, moved"),
+        (("alignment", "stds", "centres"), "positive"),
+        (("posterior", "names"), "five quantiles"),
+        (("posterior", "units", 0, "pruned"), "2 counts"),
+        (("tables", 0, "columns"), "columns and rows"),
+    ],
+)
+def test_a_section_without_what_it_needs_is_refused(where, message):
+    report = synthetic()
+    *parents, last = where
+    node = report
+    for step in parents:
+        node = node[step]
+    del node[last]
+    with pytest.raises(ArtifactError, match=message):
+        check_report(report)
+
+
+@pytest.mark.parametrize(
+    ("where", "value", "message"),
+    [
+        (("barrier", "sets", "test", "naive", "ece"), [0.1], "one value for each of 25 taus"),
+        (("walk", "naive"), [], "at least one step|one step|needs"),
+        (("walk", "images", "labels"), [0, 1, 99], "fit labels|probabilities"),
+        (("plane", "y"), [2, 1], "rising"),
+        (("plane", "nll"), [[1.0]], "must be 29 by 31"),
+        (("tables", 0, "rows"), [["short"]], "not as long"),
+    ],
+)
+def test_lengths_that_disagree_are_refused(where, value, message):
+    report = synthetic()
+    *parents, last = where
+    node = report
+    for step in parents:
+        node = node[step]
+    node[last] = value
+    if where == ("walk", "naive"):
+        del report["walk"]["aligned"]
+    with pytest.raises(ArtifactError, match=message):
+        check_report(report)
+
+
+def test_a_file_of_the_barrier_verb_becomes_a_page(tmp_path, capsys):
+    curve = {"taus": [0, 0.5, 1], "nll": [1.0, 2.0, 1.2], "standard_errors": [0, 0.1, 0], "accuracy": None}
+    curve |= {"value": 0.9, "standard_error": 0.1, "samples": 8, "examples": 10, "argmax": 0.5}
+    sets = {"test": {"naive": curve, "mixture": curve | {"value": 0.0}}}
+    file = tmp_path / "barrier.json"
+    file.write_text(json.dumps({"format": "bayesin-barrier", "version": 1, "first": "a", "key": 0, "sets": sets}))
+    assert main(["report", str(file), "--quiet"]) == 0
+    run = embedded((tmp_path / "barrier.html").read_text())["runs"][0]
+    assert run["barrier"]["sets"]["test"]["naive"]["nll_error"] == [0, 0.1, 0]
+    assert [card["value"] for card in run["summary"]] == ["0.900", "0.000"]
+    assert run["files"] == [
+        {
+            "name": "barrier.json",
+            "says": "the numbers of this page",
+            "bytes": file.stat().st_size,
+            "href": "./barrier.json",
+        }
+    ]
+    file.write_text(json.dumps({"format": "bayesin-barrier", "sets": {"test": [1]}}))
+    assert main(["report", str(file)]) == 2
+    assert "sets" in capsys.readouterr().err
+
+
 def test_a_missing_or_broken_file_is_refused(tmp_path):
     with pytest.raises(ArtifactError, match=r"has no report\.json"):
         read_report(tmp_path)

@@ -1,7 +1,9 @@
 """The page in a real browser: every plot drawn, every control working, nothing said on the console, no network."""
 
+import numpy as np
 import pytest
 
+from bayesin.errors import ArtifactError
 from bayesin.report import write_page, write_report
 from report_data import HOSTILE, synthetic
 
@@ -216,3 +218,42 @@ def test_a_point_and_a_single_path(browser, tmp_path):
     page = browser.open(write_page(tmp_path / "report.html", [tmp_path]))
     assert set(drawn(page)) == {"barrier-nll"}
     assert browser.problems == []
+
+
+def test_whatever_passes_the_check_can_be_shown(browser, tmp_path):
+    """Reports with parts taken out at random: refused before the page is made, or shown without an error."""
+    random, folders = np.random.default_rng(0), []
+    for number in range(60):
+        report = synthetic()
+        for _ in range(random.integers(1, 4)):
+            _damage(report, random)
+        try:
+            write_report(tmp_path / str(number), report)
+            folders.append(tmp_path / str(number))
+        except ArtifactError:
+            continue
+    assert len(folders) >= 10
+    page = browser.open(write_page(tmp_path / "all.html", folders[:25]))
+    for number in range(len(folders[:25])):
+        page.locator("#which").select_option(str(number))
+        page.wait_for_timeout(100)
+        assert browser.problems == [], folders[number]
+
+
+def _damage(node, random) -> None:
+    """Deletes, empties or nulls one member somewhere in the tree."""
+    while True:
+        keys = list(node) if isinstance(node, dict) else range(len(node))
+        keys = [key for key in keys if key not in ("format", "version")]
+        if not keys:
+            return
+        key = keys[random.integers(len(keys))]
+        if isinstance(node[key], dict | list) and node[key] and random.random() < 0.75:
+            node = node[key]
+            continue
+        kind = random.integers(3)
+        if kind == 0 and isinstance(node, dict):
+            del node[key]
+        else:
+            node[key] = None if kind == 1 else type(node[key])()
+        return

@@ -15,11 +15,11 @@ from .output import Output
 class Report(Common):
     """Writes one self-contained page from the saved numbers of runs; nothing is computed again.
 
-    With one run the page goes into its folder; with several, --out says where.
+    With one run the page goes into its folder, or beside its file; with several, --out says where.
     """
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional] = ()
-    """Folders of finished runs, each with a report.json."""
+    """Folders of finished runs, each with a report.json, or files that 'bayesin barrier' wrote."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """The page to write, a file that ends in .html."""
 
@@ -31,7 +31,7 @@ class Report(Common):
         first, *others = self.runs
         if self.out is None and others:
             raise ConfigError("several runs make one page; say where it goes: --out report.html")
-        path = self.out or first / "report.html"
+        path = self.out or (first.with_suffix(".html") if first.is_file() else first / "report.html")
         if path.suffix not in {".html", ".htm"}:
             raise ConfigError(f"--out {path}: a page needs a name that ends in .html")
         page = write_page(path, self.runs)

@@ -16,6 +16,8 @@ import numpy as np
 
 from ..errors import ArtifactError
 from ..files import read_json, write_json
+from .consistency import check_consistency
+from .convert import BARRIER, report_of_barrier
 
 NAME = "report.json"
 FORMAT, VERSION = "bayesin-report", 1
@@ -29,13 +31,15 @@ def write_report(folder: Path | str, report: Mapping[str, Any]) -> Path:
     return write_json(Path(folder) / NAME, document)
 
 
-def read_report(folder: Path | str) -> dict[str, Any]:
-    """Reads the `report.json` of a run folder, and refuses what the page could not show."""
-    path = Path(folder) / NAME
+def read_report(place: Path | str) -> dict[str, Any]:
+    """Reads the `report.json` of a run folder, or a file of `bayesin barrier`; refuses what no page could show."""
+    path = Path(place) if Path(place).is_file() else Path(place) / NAME
     if not path.is_file():
-        raise ArtifactError(f"{folder} has no {NAME}; give the folder of a finished run (bayesin demo writes one)")
+        raise ArtifactError(f"{place} has no {NAME}; give the folder of a finished run (bayesin demo writes one)")
     report = read_json(path)
     try:
+        if isinstance(report, dict) and report.get("format") == BARRIER:
+            report = report_of_barrier(report)
         check_report(report)
     except ArtifactError as error:
         raise ArtifactError(f"{path}: {error}") from None
@@ -71,13 +75,17 @@ def check_report(report: Any) -> None:
         raise ArtifactError(
             f"report version {report.get('version')!r} is not supported; this bayesin reads {VERSION}"
         )
+    check_consistency(report)
 
 
 # A small grammar: a dict lists optional members, ("map", x) any names, ["x"] a list, a word a kind of value.
 _NUMBERS = ["number?"]
 _MATRIX = [_NUMBERS]
 _CURVE = {
-    **{name: _NUMBERS for name in ("taus", "nll", "nll_error", "accuracy", "accuracy_error", "ece", "ece_error")},
+    **{
+        name: _NUMBERS
+        for name in ("taus", "nll", "nll_error", "accuracy", "accuracy_error", "ece", "ece_error", "brier")
+    },
     **{name: "number?" for name in ("value", "error")},
 }
 _STEP = {
@@ -91,7 +99,7 @@ _REPORT = {
     "name": "text",
     "lead": ["text"],
     "summary": [{name: "text" for name in ("label", "value", "unit", "note", "tone")}],
-    "barrier": {"sets": ("map", {"naive": _CURVE, "aligned": _CURVE})},
+    "barrier": {"sets": ("map", ("map", _CURVE))},
     "walk": {
         "classes": ["text"],
         "taus": _NUMBERS,

@@ -22,6 +22,7 @@ FORMATS = ("svg", "pdf", "png")
 KINDS = {
     "naive": {"color": "#D55E00", "linestyle": "--", "marker": "D", "label": "without alignment"},
     "aligned": {"color": "#0072B2", "linestyle": "-", "marker": "o", "label": "after alignment"},
+    "mixture": {"color": "#009E73", "linestyle": ":", "marker": "s", "label": "mixture, a control"},
 }
 MEASURES = (("nll", "loss (nats)", 1), ("accuracy", "accuracy (%)", 100), ("ece", "ECE (points)", 100))
 
@@ -53,7 +54,7 @@ def barrier_figure(section: Mapping[str, Any], stem: Path | str, *, part: str = 
     sets = section["sets"]
     if part not in sets:
         raise ConfigError(f"there is no set '{part}' in these curves; there is {', '.join(sets)}")
-    curves = {kind: curve for kind, curve in plain(sets[part]).items() if curve}
+    curves = {kind: curve for kind, curve in plain(sets[part]).items() if kind in KINDS}
     shown = [measure for measure in MEASURES if any(curve.get(measure[0]) for curve in curves.values())]
     figure, axes = _subplots(len(shown))
     for axis, (name, label, scale) in zip(axes, shown, strict=True):

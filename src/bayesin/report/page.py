@@ -26,11 +26,11 @@ SCRIPTS = ("core", "summary", "barrier", "walk", "plane", "alignment", "posterio
 
 
 def write_page(path: Path | str, folders: Sequence[Path | str]) -> Path:
-    """Writes the page of one or several run folders, each of which holds a `report.json`.
+    """Writes the page of one or several runs: folders that hold a `report.json`, or files of `bayesin barrier`.
 
     Args:
         path: where the page goes; links to the files of the runs are relative to it.
-        folders: one entry of the page each; with several, the page has a chooser and a comparison.
+        folders: the runs; with several, the page has a chooser and a comparison.
 
     Raises:
         ArtifactError: a `report.json` is missing, damaged or not a report.
@@ -40,7 +40,10 @@ def write_page(path: Path | str, folders: Sequence[Path | str]) -> Path:
     runs = []
     for folder in map(Path, folders):
         report = dict(read_report(folder))
-        report["files"] = [_link(entry, folder, Path(path)) for entry in report.get("files") or []]
+        files = report.get("files") or []
+        if folder.is_file():
+            folder, files = folder.parent, [{"name": folder.name, "says": "the numbers of this page"}]
+        report["files"] = [_link(entry, folder, Path(path)) for entry in files]
         report.setdefault("name", folder.resolve().name)
         runs.append(report)
     return write_bytes(path, render(runs).encode())

@@ -79,7 +79,7 @@ function correlationFigure(alignment, state) {
   const plot = figure({
     name: "correlation", title: "Correlation of matched units", width: "w6", height: 300, phone: 260, label: "Histogram of correlations of matched units before and after alignment",
     says: "Correlation between the mean weights of each unit and its partner, for all units of the chosen group. The further to the right after alignment, the better the units match.",
-    draw: (colours) => ({ data: PATHS.map((path, at) => histogram(alignment.correlation[state.group][at ? "after" : "before"], path, colours)),
+    draw: (colours) => ({ data: PATHS.slice(0, 2).map((path, at) => histogram(alignment.correlation[state.group][at ? "after" : "before"], path, colours)),
       layout: layout(colours, { barmode: "overlay", bargap: 0.04, showlegend: true, legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 }, margin: { l: 52, r: 14, t: 34, b: 44 },
         xaxis: axis(colours, "correlation with the matched unit", { range: [-1.02, 1.02], dtick: 0.5 }), yaxis: axis(colours, "number of units") }) }),
   });

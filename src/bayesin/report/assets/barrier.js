@@ -44,10 +44,11 @@ function barrierSection(run, state) {
 function barrierLegend(curves) {
   const lines = PATHS.filter((path) => curves[path.name]).map((path) => {
     const curve = curves[path.name];
-    return [path.name + (path.dash === "dash" ? " dash" : ""), path.title + ": barrier ", el("b", {}, nats(curve.value, curve.error)), " nats"];
+    return [`${path.colour || path.name} ${path.dash}`, path.title + ": barrier ", el("b", {}, nats(curve.value, curve.error)), " nats"];
   });
+  const known = PATHS.some((path) => curves[path.name]);
   const band = Object.values(curves).some((curve) => curve && curve.nll_error);
-  return legend([...lines, ["dot muted", "chord"], band ? ["band muted", "± 2 standard errors"] : null]);
+  return legend([...lines, known ? ["dot muted", "chord"] : null, band ? ["band muted", "± 2 standard errors"] : null]);
 }
 
 function barrierPlot(curves, measure, colours, tau) {
@@ -55,7 +56,7 @@ function barrierPlot(curves, measure, colours, tau) {
   for (const path of PATHS) {
     const curve = curves[path.name];
     if (!curve || !curve[measure.name]) continue;
-    const colour = colours[path.name], values = curve[measure.name].map((value) => present(value) ? value * measure.scale : null);
+    const colour = colours[path.colour || path.name], values = curve[measure.name].map((value) => present(value) ? value * measure.scale : null);
     const errors = curve[measure.name + "_error"];
     if (errors) data.push(...band(curve.taus, values, errors.map((error) => 2 * (error || 0) * measure.scale), colour));
     if (measure.name === "nll") {
@@ -94,6 +95,7 @@ const marker = (tau, colours) => ({ type: "line", x0: tau, x1: tau, y0: 0, y1: 1
 
 function barrierTable(curves) {
   const found = PATHS.filter((path) => curves[path.name]);
+  if (!found.length) return el("p", {}, "No curves.");
   const columns = ["τ", ...found.flatMap((path) => ["loss", "accuracy", "ECE"].map((name) => `${name}, ${path.title}`))];
   const rows = curves[found[0].name].taus.map((tau, at) => [fixed(tau, 3), ...found.flatMap((path) => {
     const curve = curves[path.name], pick = (name) => (curve[name] || [])[at];

@@ -120,4 +120,5 @@ const lead = (...text) => el("p", { class: "lead" }, ...text);
 const PATHS = [
   { name: "naive", title: "without alignment", brief: "not aligned", dash: "dash", symbol: "diamond" },
   { name: "aligned", title: "after alignment", brief: "aligned", dash: "solid", symbol: "circle" },
+  { name: "mixture", title: "mixture of both, a control", brief: "mixture", dash: "dot", symbol: "square", colour: "third" },
 ];
