@@ -50,8 +50,10 @@ def discover(apply: Callable[[Any, Any], Any], params: Tree, x: Any) -> Permutat
     arrays = [array for array, reaches in zip([*parameters.values(), *inputs], used, strict=True) if reaches]
 
     walk = Walk()
+    values = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
     numbers = {var: index for index, eqn in enumerate(closed.jaxpr.eqns) for var in eqn.outvars}
-    for axis in (axis for array in walk.run(jaxpr, closed.consts, arrays, numbers) for axis in array):
+    outputs = walk.run(jaxpr, [values[var] for var in jaxpr.constvars], arrays, numbers)
+    for axis in (axis for array in outputs for axis in array):
         fix(axis, "output")
     return _spec(parameters, walk.met)
 

@@ -37,10 +37,15 @@ def _closed_over_axis(array: np.ndarray, number: int) -> Axis:
     changes = np.flatnonzero((rows[1:] != rows[:-1]).any(axis=1)) + 1
     run = gcd(*changes.tolist(), len(rows))
     heads = rows[::run]
-    period = next(
-        p for p in range(1, len(heads) + 1) if len(heads) % p == 0 and (heads[p:] == heads[: -p or None]).all()
-    )
+    period = next(p for p in range(1, len(heads) + 1) if _repeats(heads, p))
     return constant(len(heads) // period) + fixed(period, VARIES) + constant(run)
+
+
+def _repeats(rows: np.ndarray, period: int) -> bool:
+    if len(rows) % period:
+        return False
+    first = rows[period : 2 * period]
+    return np.array_equal(first, rows[: len(first)]) and np.array_equal(rows[period:], rows[:-period])
 
 
 RULES = {"iota": iota}
