@@ -28,6 +28,11 @@ VERBS = {
     "explain": Verb(
         "explain:Explain", "show a model's permutation symmetry and why axes are fixed", "bayesin explain resnet20"
     ),
+    "train": Verb(
+        "train:Train",
+        "train posteriors or an ensemble into a run folder",
+        "bayesin train --data digits --preset demo --members 2 --out runs/digits",
+    ),
     "align": Verb(
         "align:Align", "move one posterior's units onto another's", "bayesin align run-a run-b --out aligned"
     ),

@@ -1,0 +1,144 @@
+"""`bayesin train`: posteriors of a network, in a run folder."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.markup import escape
+
+from ..data import load
+from ..experiments import Outcome, RunConfig, make_training, preset, run
+from ..inference import VI, Ensemble, Progress
+from .compilation import use_compilation_cache
+from .flags import given, optional_flags
+from .main import Common
+from .output import Bar, Output
+from .signals import stoppable
+
+_Settings = optional_flags("_Settings", Common, VI, Ensemble)
+
+
+@dataclass(frozen=True)
+class Train(_Settings):  # pyright: ignore[reportGeneralTypeIssues]
+    """Train mean-field posteriors, or an ensemble, and write them to a run folder.
+
+    A preset gives the settings of the papers; every single one can be changed by its own flag. Running the same
+    command again does nothing when it is done, and goes on where it was when it was stopped or killed.
+    """
+
+    data: str = "digits"
+    """Data set: digits, mnist, fashion-mnist, cifar10, cifar100, or an .npz file."""
+    model: Literal["mlp", "resnet20"] = "mlp"
+    """Network."""
+    width: int | None = None
+    """Units of a hidden layer (mlp, 512), or channels of the first stage (resnet20, 16)."""
+    depth: int | None = None
+    """Hidden layers of an mlp (3)."""
+    norm: Literal["layernorm", "frn"] = "layernorm"
+    """Normalisation of resnet20."""
+    preset: Literal["paper", "converged", "demo"] | None = None
+    """paper: SGD, stds stay near 0.01. converged: Adam, stds grow towards the prior. demo: the digits, T = 0.1."""
+    method: Literal["vi", "ensemble"] = "vi"
+    """Mean-field variational inference, or a deep ensemble of maximum-a-posteriori networks."""
+    key: int = 0
+    """Seed of everything that is random."""
+    out: Path | None = None
+    """Run folder; by default one under runs/ whose name carries the hash of the settings."""
+    root: Path | None = None
+    """Folder to look for data in first."""
+    limit: int | None = None
+    """Use so many examples of each of the training and the test set."""
+    test_samples: int = 128
+    """Weight samples of the final look at the test set."""
+    wait: bool = False
+    """Wait while another process works in the run folder, instead of leaving."""
+
+    def run(self, out: Output) -> dict[str, Any]:
+        use_compilation_cache()
+        config = self.config()
+        folder = self.out if self.out is not None else Path("runs") / config.name
+        out.line(escape(f"{folder}: {_title(config)}"))
+        with stoppable() as stop, out.progress("train", None) as bar:
+
+            def told(progress: Progress) -> None:
+                _show(bar, progress)
+                stop.check()
+
+            done = run(
+                config,
+                folder,
+                root=self.root,
+                wait=self.wait,
+                on_progress=told,
+                on_stage=lambda stage: bar.update(0, _STAGES[stage]) if stage == "load" else None,
+            )
+        _table(out, config, done)
+        return {"folder": str(done.folder), "hash": config.hash, "reused": done.reused} | done.results | _times(done)
+
+    def config(self) -> RunConfig:
+        """The run that the flags describe."""
+        fields: dict[str, Any] = {} if self.preset is None else preset(self.preset, self.data, self.model)
+        width, depth = fields.pop("width", None), fields.pop("depth", 3)
+        fields = {name: value for name, value in fields.items() if self.method == "vi" or name != "temperature"}
+        if self.data.endswith(".npz") and load(self.data, self.root, self.limit).classes is None:
+            fields["likelihood"] = "gaussian"
+        return RunConfig(
+            data=self.data,
+            model=self.model,
+            training=make_training(self.method, fields | given(self, VI, Ensemble)),
+            key=self.key,
+            width=self.width if self.width is not None else width,
+            depth=self.depth if self.depth is not None else depth,
+            norm=self.norm,
+            limit=self.limit,
+            test_samples=self.test_samples,
+        )
+
+
+_STAGES = {"load": "reading data, compiling"}
+
+
+def _title(config: RunConfig) -> str:
+    training = config.training
+    width = f" of width {config.width}" if config.width else ""
+    what = "posteriors" if config.method == "vi" else "networks"
+    rate = f"{training.optimiser} {training.learning_rate:g}"
+    return f"{training.members} {what} of {config.model}{width} on {config.data}, {training.epochs} epochs of {rate}"
+
+
+def _show(bar: Bar, progress: Progress) -> None:
+    row = progress.row
+    right = f", accuracy {row['accuracy'].mean():.1%}" if "accuracy" in row else ""
+    note = f"{row['steps_per_second']:,.0f} steps/s, loss {row['loss'].mean():.3f}{right}"
+    bar.update(progress.step, note, progress.steps)
+
+
+def _table(out: Output, config: RunConfig, done: Outcome) -> None:
+    rows = []
+    for score in [*done.results["members"], *([done.results["ensemble"]] if "ensemble" in done.results else [])]:
+        right = f"{score['test_accuracy']:.2%}" if "test_accuracy" in score else "–"
+        loss = f"{score['test_nll']:.4f} ± {score['test_nll_error']:.4f}"
+        rows.append(
+            [score.get("member", "all"), right, loss, f"{score['std_mean']:.4f}" if "std_mean" in score else "–"]
+        )
+    out.table("", ["member", "test accuracy", "test loss (nats)", "mean std"], rows)
+    memory, times = done.results["memory"], _times(done)["seconds"]
+    out.line(
+        f"{done.results['weights']:,} weights; each member keeps {_bytes(memory['member'])} on the device while it "
+        f"trains, a step needs {_bytes(memory['work'])} besides, the data {_bytes(memory['data'])}"
+    )
+    took = f"{done.results['steps']:,} steps in {times['train']:.1f} s, the test set {times['test']:.1f} s"
+    out.line(f"Done already ({took})" if done.reused else took)
+
+
+def _times(done: Outcome) -> dict[str, Any]:
+    times = done.provenance
+    return {"seconds": {"train": times["train_seconds"], "test": times["test_seconds"]}}
+
+
+def _bytes(count: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.2f} GB"

@@ -1,0 +1,210 @@
+"""A run: from a config to a folder with posteriors and numbers, done once.
+
+    config.json                what was asked for
+    provenance.json            versions, device, commit, times, status: running, done, failed or interrupted
+    metrics.jsonl              the trace, a line for each logging interval, written as training goes on
+    posterior-0.safetensors …  one for each member; an ensemble is one file with all members
+    results.json               scores on the test set, for each member
+    checkpoints/               while it is not done
+
+`done` is written last: a folder without it is taken up where it was, one with it is left alone.
+"""
+
+import shutil
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from ..data import Dataset, load
+from ..errors import BayesinError, ConfigError, TrainingError
+from ..evaluation import Normal, evaluate
+from ..evaluation.metrics import accuracy
+from ..files import read_json, remove_leftovers, write_json
+from ..inference import VI, Fit, Progress, fit_ensemble, fit_vi
+from ..models import Model
+from ..posteriors import Gaussian, Samples
+from ..store import save_posterior
+from ..trees import flatten
+from .config import RunConfig, build_model, differences
+from .lock import locked
+from .metrics import append_metrics, rows_of, write_metrics
+from .provenance import provenance
+
+TEST = 0x7E57  # stream of the final look at the test set
+
+
+class Outcome(NamedTuple):
+    """What a run left behind."""
+
+    folder: Path
+    results: dict[str, Any]
+    provenance: dict[str, Any]
+    reused: bool  # it was done already
+
+
+def run(
+    config: RunConfig,
+    folder: Path | str,
+    *,
+    root: Path | str | None = None,
+    wait: bool = False,
+    on_progress: Callable[[Progress], Any] | None = None,
+    on_stage: Callable[[str], Any] | None = None,
+) -> Outcome:
+    """Does a run, or goes on with it, or returns what it found when it was done.
+
+    Args:
+        config: what to do.
+        folder: where; made where needed. A folder of another run is refused.
+        root: where to look for data first.
+        wait: wait while another process works in the folder, instead of leaving.
+        on_progress: called after every logging interval. Raising KeyboardInterrupt there saves a checkpoint.
+        on_stage: called with "load", "train", "test" and "save" as they begin.
+
+    Raises:
+        ConfigError: the folder holds another run.
+        LockedError: another process works in the folder.
+        TrainingError: the loss diverged; the folder keeps the trace and says so.
+    """
+    folder, tell = Path(folder), on_stage or (lambda stage: None)
+    _check_folder(config, folder)
+    with locked(folder, wait=wait):
+        _check_folder(config, folder)
+        remove_leftovers(folder)
+        status = read_json(folder / "provenance.json") if (folder / "provenance.json").is_file() else {}
+        if status.get("status") == "done":
+            shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+            return Outcome(folder, read_json(folder / "results.json"), status, True)
+        record = {"status": "running", "key": config.key, "started": status.get("started") or _now()} | provenance()
+        write_json(folder / "config.json", config.to_json())
+        write_json(folder / "provenance.json", record)
+        try:
+            results, seconds = _work(config, folder, root, on_progress, tell)
+        except (BayesinError, KeyboardInterrupt) as error:
+            stopped = isinstance(error, KeyboardInterrupt)
+            if isinstance(error, TrainingError) and error.trace is not None:
+                write_metrics(folder, rows_of(error.trace))
+            how = {"status": "interrupted"} if stopped else {"status": "failed", "error": str(error)}
+            write_json(folder / "provenance.json", record | how | {"ended": _now()})
+            raise
+        write_json(folder / "results.json", results)
+        record |= {"status": "done", "ended": _now()} | seconds
+        write_json(folder / "provenance.json", record)
+        shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+        return Outcome(folder, results, record, False)
+
+
+def _work(
+    config: RunConfig,
+    folder: Path,
+    root: Path | str | None,
+    on_progress: Callable[[Progress], Any] | None,
+    tell: Callable[[str], Any],
+) -> tuple[dict[str, Any], dict[str, float]]:
+    """Trains, tests and saves; returns the scores, which depend on the config alone, and the times."""
+    tell("load")
+    data = load(config.data, root, config.limit, normalise=config.normalise)
+    model = build_model(config, data)
+    tell("train")
+    fit = _fit(config, folder, model, data, on_progress)
+    write_metrics(folder, rows_of(fit.trace))
+    tell("test")
+    tested = time.perf_counter()
+    scores = [_scores(config, model, data, posterior, fit, i) for i, posterior in enumerate(_members(fit))]
+    tell("save")
+    metadata = {
+        name: value for name, value in config.to_json().items() if name in ("data", "model", "method", "hash")
+    }
+    metadata["model"] |= {"input_shape": list(data.input_shape), "classes": _outputs(data)}
+    for number, posterior in enumerate(fit.posteriors):
+        save_posterior(folder / f"posterior-{number}.safetensors", posterior, metadata=metadata | {"member": number})
+    results = {
+        "members": scores,
+        "weights": _weights(fit.posteriors[0]),
+        "steps": int(fit.trace["step"][-1]),
+        "memory": fit.memory._asdict(),
+    }
+    if config.method == "ensemble":
+        results["ensemble"] = _predictive(config, model, data, fit.posterior, fit)
+    seconds = {"train_seconds": float(fit.trace["seconds"][-1]), "test_seconds": time.perf_counter() - tested}
+    return results, seconds
+
+
+def _fit(config: RunConfig, folder: Path, model: Model, data: Dataset, on_progress: Any) -> Fit:
+    started = False
+
+    def told(progress: Progress) -> None:
+        nonlocal started
+        if not started:  # a resumed run may have lines from after its checkpoint
+            write_metrics(folder, progress.rows)
+        elif not progress.resumed:
+            append_metrics(folder, progress.row)
+        started = True
+        if on_progress is not None:
+            on_progress(progress)
+
+    key, options = jax.random.key(config.key), {"checkpoint": folder / "checkpoints", "on_progress": told}
+    training = config.training
+    if isinstance(training, VI):
+        return fit_vi(key, model, data, training, **options)
+    return fit_ensemble(key, model, data, training, **options)
+
+
+def _members(fit: Fit) -> list[Any]:
+    if isinstance(fit.posteriors[0], Samples):
+        return [fit.posteriors[0][i] for i in range(len(fit.posteriors[0]))]
+    return list(fit.posteriors)
+
+
+def _scores(config: RunConfig, model: Model, data: Dataset, posterior: Any, fit: Fit, member: int) -> dict[str, Any]:
+    found = {"member": member} | _predictive(config, model, data, posterior, fit, member)
+    found["train_loss"] = float(fit.trace["loss"][-1, member])
+    if isinstance(posterior, Gaussian):
+        stds = [np.asarray(leaf) for leaf in flatten(posterior.std).values()]
+        stds = [leaf for leaf in stds if np.any(leaf)]
+        found["std_mean"] = float(sum(leaf.sum(dtype=np.float64) for leaf in stds) / sum(leaf.size for leaf in stds))
+    return found
+
+
+def _predictive(
+    config: RunConfig, model: Model, data: Dataset, posterior: Any, fit: Fit, member: int = 0
+) -> dict[str, float]:
+    """Scores of the marginal predictive distribution on the test set."""
+    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(config.key), member), TEST)
+    options: dict[str, Any] = {"key": key, "samples": config.test_samples}
+    if config.training.likelihood == "gaussian":
+        noise = float(fit.trace["noise"][-1, member]) if "noise" in fit.trace else config.training.noise
+        found = evaluate(posterior, model.apply, (data.x_test, data.y_test), log_likelihood=Normal(noise), **options)
+        return {"test_nll": found.nll, "test_nll_error": found.standard_error}
+    found = evaluate(posterior, model.apply, (data.x_test, data.y_test), **options)
+    right = accuracy(found.log_probs, data.y_test)
+    return {"test_accuracy": right, "test_nll": found.nll, "test_nll_error": found.standard_error}
+
+
+def _check_folder(config: RunConfig, folder: Path) -> None:
+    if not (folder / "config.json").is_file():
+        if folder.is_dir() and any(folder.glob("*.safetensors")):
+            raise ConfigError(f"{folder} holds files of something else than a run; choose another folder")
+        return
+    there = RunConfig.from_json(read_json(folder / "config.json"))
+    if there.hash != config.hash:
+        found = "; ".join(differences(there, config)[:3])
+        raise ConfigError(f"{folder} holds another run ({found}); choose another folder, or remove that one")
+
+
+def _outputs(data: Dataset) -> int:
+    return data.classes or int(np.prod(data.y_train.shape[1:], dtype=np.int64))
+
+
+def _weights(posterior: Any) -> int:
+    tree = posterior.mean if isinstance(posterior, Gaussian) else posterior[0]
+    return sum(int(np.size(leaf)) for leaf in jax.tree.leaves(tree))
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
