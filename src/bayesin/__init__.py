@@ -1,5 +1,8 @@
 """Bayesian posteriors in one basin."""
 
+from .compact import Compact as Compact
+from .compact import compact as compact
+from .compact import prune as prune
 from .evaluation import Barrier as Barrier
 from .evaluation import barrier as barrier
 from .evaluation import plane as plane

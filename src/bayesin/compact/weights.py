@@ -1,0 +1,163 @@
+"""Matching samples by their weights, to one reference or to their common mean.
+
+With one group, as in the networks with one hidden layer of Xiao et al. 2023, a sample is matched by a single
+exact assignment, a few milliseconds for 512 units. To the common mean: every sample in turn is matched to the
+mean of the others, while the sum of all is kept up to date; what falls with each step is
+
+    F = Σ_k |P_k w_k − mean|² = Σ_k |w_k|² − |Σ_k P_k w_k|² / K.
+
+Networks with several groups go through the general coordinate descent, `align` and `align_many`, whose
+objective is the same.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from ..inference.hmc import Draws
+from ..matching import align, align_many
+from ..matching.assignment import assign
+from ..posteriors import Samples
+from ..symmetry import PermutationSpec
+from ..trees import Tree, flatten
+from .rows import BATCH, Rows, batches, identity, one, rows_of
+
+OnRound = Callable[[int, int, int], Any]  # (round, samples matched in it, samples)
+
+
+class Matched(NamedTuple):
+    """One permutation for each sample, and how the search went."""
+
+    perms: dict[str, np.ndarray]  # {group: (samples, units)}
+    rounds: int
+    converged: bool
+
+
+def match_to(
+    reference: Tree,
+    samples: Samples | Draws,
+    spec: PermutationSpec,
+    *,
+    key: jax.Array,
+    exclude: frozenset[str],
+    on_round: OnRound | None = None,
+) -> Matched:
+    """Returns the permutations that bring each sample closest to the reference."""
+    perms = identity(spec, len(samples))
+    rows = rows_of(spec, reference, exclude)
+    if rows is not None:
+        target = rows.of({path: np.asarray(leaf) for path, leaf in flatten(reference).items()})
+        found = ({rows.group: _assign(target, units, None)[0]} for units in _units(rows, samples))
+    else:
+        found = _aligned(reference, samples, spec, key, exclude)
+    for index, mine in enumerate(found):
+        for group, perm in mine.items():
+            perms[group][index] = perm
+        _tell(on_round, 1, index, len(samples))
+    return Matched(perms, 1, True)
+
+
+def match_to_mean(
+    samples: Samples | Draws,
+    spec: PermutationSpec,
+    *,
+    key: jax.Array,
+    exclude: frozenset[str],
+    max_rounds: int,
+    tolerance: float,
+    on_round: OnRound | None = None,
+) -> Matched:
+    """Returns permutations that locally minimise the sum of squared distances to the common mean."""
+    rows = rows_of(spec, samples[0], exclude)
+    if rows is not None:
+        return _Search(rows, samples, spec, on_round).run(max_rounds, tolerance)
+    members = samples if isinstance(samples, Samples) else samples.load()
+    found = align_many(
+        members,
+        spec,
+        key=key,
+        exclude=exclude,
+        max_sweeps=max_rounds,
+        relative_tolerance=tolerance,
+        on_sweep=lambda sweep: _tell(on_round, sweep.number, len(samples) - 1, len(samples)),
+    )
+    perms = {group: np.stack([mine[group] for mine in found.perms]) for group in spec.sizes}
+    return Matched(perms, found.sweeps, found.converged)
+
+
+class _Search:
+    """The permutations of all samples of a network with one group, and the sum of the moved samples."""
+
+    def __init__(self, rows: Rows, samples: Samples | Draws, spec: PermutationSpec, on_round: OnRound | None):
+        self.rows, self.samples, self.on_round = rows, samples, on_round
+        self.perms = identity(spec, len(samples))[rows.group]
+        self.potentials: list[np.ndarray | None] = [None] * len(samples)  # of the last visit, to start from
+        self.sum = np.zeros(())
+        self.squares = 0.0
+
+    def run(self, max_rounds: int, tolerance: float) -> Matched:
+        self._begin()
+        rounds, converged = 1, False
+        while rounds < max_rounds and not converged:
+            rounds += 1
+            before, changed = self._spread(self.sum), 0
+            for index, units in enumerate(_units(self.rows, self.samples)):
+                others = self.sum - units[self.perms[index]]
+                changed += self._visit(index, units, others)
+                self.sum = others + units[self.perms[index]]
+                _tell(self.on_round, rounds, index, len(self.samples))
+            converged = not changed or before - self._spread(self.sum) <= tolerance * before
+        return Matched({self.rows.group: self.perms}, rounds, converged)
+
+    def _begin(self) -> None:
+        """Matches each sample to the mean of those before it; keeps that only if it beats the given order."""
+        given = np.zeros(())
+        for index, units in enumerate(_units(self.rows, self.samples)):
+            self.squares += float(np.vdot(units, units))
+            given = given + units.astype(np.float64)
+            if index:
+                self._visit(index, units, self.sum)
+            self.sum = self.sum + units[self.perms[index]].astype(np.float64)
+            _tell(self.on_round, 1, index, len(self.samples))
+        if self._spread(self.sum) >= self._spread(given):
+            self.perms[:] = np.arange(self.perms.shape[1])
+            self.sum = given
+
+    def _visit(self, index: int, units: np.ndarray, others: np.ndarray) -> bool:
+        # the target's scale decides nothing; that of one sample keeps float32 in range
+        target = (others / len(self.samples)).astype(np.float32)
+        perm, self.potentials[index] = _assign(target, units, self.potentials[index])
+        changed = bool((perm != self.perms[index]).any())
+        self.perms[index] = perm
+        return changed
+
+    def _spread(self, total: np.ndarray) -> float:
+        """F above, of the weights that the group touches."""
+        return self.squares - float(np.vdot(total, total)) / len(self.samples)
+
+
+def _assign(target: np.ndarray, units: np.ndarray, potentials: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """The order of `units` that is most like `target`; what all units share is taken out, as it decides nothing."""
+    return assign((target - target.mean(0)) @ (units - units.mean(0)).T, potentials)
+
+
+def _units(rows: Rows, samples: Samples | Draws) -> Iterator[np.ndarray]:
+    for part, stack in batches(samples):
+        for index in range(part.stop - part.start):
+            yield rows.of(one(stack, index))
+
+
+def _aligned(reference: Tree, samples: Samples | Draws, spec: PermutationSpec, key: jax.Array, exclude) -> Iterator:
+    for start in range(0, len(samples), BATCH):
+        stack = samples[start : start + BATCH]
+        for index in range(min(BATCH, len(samples) - start)):
+            source = jax.tree.map(lambda leaf, index=index: np.asarray(leaf[index]), stack)
+            step = jax.random.fold_in(key, start + index)
+            yield align(reference, source, spec, key=step, exclude=exclude).perms
+
+
+def _tell(on_round: OnRound | None, number: int, index: int, count: int) -> None:
+    if on_round is not None:
+        on_round(number, index + 1, count)
