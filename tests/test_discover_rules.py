@@ -160,7 +160,23 @@ UNIT_CASES = {
         lambda h: jax.pure_callback(lambda h: np.asarray(h), jax.ShapeDtypeStruct(h.shape, h.dtype), h),
         *STUCK,
     ),
-    "empty arrays": (lambda h: jnp.concatenate([h, h[:, :0]], -1), *STUCK),
+    "nothing appended": (lambda h: jnp.concatenate([h, h[:, :0]], -1), *FREE),
+    "nothing summed": (
+        lambda h: h + h[:, :0].sum(-1, keepdims=True) + h[:0].sum(0) * h[:, :0].max(initial=0.0),
+        *FREE,
+    ),
+    "nothing contracted": (lambda h: h + jnp.einsum("ni,nj->ij", h[:0], h[:0]).sum(0), *FREE),
+    "nothing padded": (
+        lambda h: (
+            h + jnp.pad(h[:, :0], ((0, 0), (0, 6))) + jnp.pad(h[:0], ((0, 2), (0, 0))) + h[0:0].reshape(6, 0).sum(1)
+        ),
+        *FREE,
+    ),
+    "nothing carried": (
+        lambda h: lax.fori_loop(0, 2, lambda _, c: (jnp.tanh(c[0]), c[1] + 1), (h, jnp.zeros((0, 3))))[0],
+        *FREE,
+    ),
+    "scanned in parallel": (lambda h: lax.associative_scan(jnp.add, jnp.tile(h, (2, 1))[:3])[:2], *FREE),
     "dimension numbers of a 1 × 1 convolution": (
         lambda h: lax.conv_general_dilated(h[:, :, None], jnp.ones((6, 6, 1)), (1,), "VALID")[:, :, 0] + h,
         *FREE,

@@ -97,6 +97,8 @@ def join(left: Axis, right: Axis) -> Axis:
     """
     if not left or not right:
         return resolve(left or right)
+    if size_of(left) == 0:
+        return constant(0)
     joined: Axis = ()
     right = resolve(right)
     while right:

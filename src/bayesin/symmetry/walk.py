@@ -5,7 +5,7 @@ from typing import Any
 
 from jax.extend.core import Literal
 
-from .factors import Array, Units, resolve, size_of
+from .factors import Array, Units, constant, resolve, size_of
 from .rules import RULES, Equation, calls, freeze
 from .rules.constants import closed_over
 
@@ -50,11 +50,12 @@ class Walk:
                 getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), inputs, {}, place=f"{number}."
             )
 
+        if shapes and all(0 in shape for shape in shapes):
+            return [tuple(map(constant, shape)) for shape in shapes]  # of no entries any claim is true
         if name not in calls.RULES:
             self._meet(arrays)
         equation = Equation(name, eqn.params, shapes, number, enter)
-        rule = freeze if _is_empty(arrays, shapes) else RULES.get(name, freeze)
-        outputs = [tuple(map(resolve, array)) for array in rule(equation, *arrays)]
+        outputs = [tuple(map(resolve, array)) for array in RULES.get(name, freeze)(equation, *arrays)]
         if [tuple(map(size_of, array)) for array in outputs] != list(shapes):
             return freeze(equation, *arrays)  # a primitive that changed its meaning since its rule was written
         return outputs
@@ -70,8 +71,3 @@ class Walk:
         if id(value) not in self._known:
             self._known[id(value)] = (value, closed_over(value))
         return self._known[id(value)][1]
-
-
-def _is_empty(arrays: list[Array], shapes: tuple[tuple[int, ...], ...]) -> bool:
-    """Whether an equation handles arrays without entries, of which no product of factors speaks."""
-    return any(0 in shape for shape in shapes) or any(size_of(axis) == 0 for array in arrays for axis in array)

@@ -61,8 +61,8 @@ def _varying(carry: tuple[Array, ...]) -> list[Array]:
     return [tuple(tuple(map(_vary, resolve(axis))) for axis in array) for array in carry]
 
 
-def _vary(factor: Constant | Units) -> Units:
-    return Units(factor.size) if isinstance(factor, Constant) else factor
+def _vary(factor: Constant | Units) -> Constant | Units:
+    return Units(factor.size) if isinstance(factor, Constant) and factor.size else factor
 
 
 def _closed(carry: list[Array], outputs: list[Array]) -> list[Array]:

@@ -23,7 +23,9 @@ def closed_over(value: Any) -> Array:
     Along each axis the values are read as (repeats, period, run): `[a a b b a a b b]` repeats 2 times a period
     of 2 runs of 2.
     """
-    if 0 in value.shape or not isinstance(value.dtype, np.dtype):  # keys of a random generator are no numbers
+    if 0 in value.shape:
+        return tuple(map(constant, value.shape))
+    if not isinstance(value.dtype, np.dtype):  # keys of a random generator are no numbers
         return tuple(fixed(size, VARIES) for size in value.shape)
     array = np.asarray(value)
     return tuple(_closed_over_axis(array, number) for number in range(array.ndim))
