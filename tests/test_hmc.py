@@ -51,8 +51,8 @@ def test_linear_regression_has_the_exact_posterior(integrator, step, steps):
     mean, covariance = exact_posterior(x, y, 0.5, 2.0, 0.7)
     draws = moments(fit.posterior)
     assert draws.shape == (1600, 4)
-    effective = float(fit.trace["ess"].min())
-    assert effective > 400 and fit.trace["rhat"].max() < 1.04
+    effective = float(fit.trace["ess_min"][-1])
+    assert effective > 400 and fit.trace["rhat_max"][-1] < 1.04
     std = np.sqrt(np.diag(covariance))
     assert np.all(np.abs(draws.mean(0) - mean) < 4 * std / np.sqrt(effective))
     # the standard error of a covariance of Gaussians is √(2/n) of its scale at most
@@ -126,7 +126,9 @@ def test_gradient_over_chunks_is_the_gradient_of_the_log_posterior():
     assert jnp.allclose(target.terms(params).sum(), log_likelihood(params, x, y).sum() / 2, rtol=1e-5)
 
 
-SMALL = HMC(samples=7, chains=2, burn_in=3, thin=2, step_size=0.05, steps=3, likelihood="gaussian", shard=2, probe=4)
+SMALL = HMC(
+    samples=7, chains=2, burn_in=3, thin=2, step_size=0.05, steps=3, likelihood="gaussian", draws_per_file=2, probe=4
+)
 
 
 def same_bits(first, second):
@@ -140,19 +142,23 @@ def test_a_killed_and_a_prolonged_run_have_the_bits_of_an_undisturbed_one(tmp_pa
     whole = fit_hmc(KEY, LINEAR, data, config, checkpoint=tmp_path / "whole")
     same_bits(whole, fit_hmc(KEY, LINEAR, data, config))  # in memory
 
-    def kill(progress):
-        if progress.step == kill.at:
-            raise KeyboardInterrupt
+    class Killed(Exception):
+        pass
 
-    for kill.at in (2, 9, 11):  # in burn-in, between two checkpoints, right after one
-        with pytest.raises(KeyboardInterrupt):
+    def kill(progress):
+        if progress.step == kill.at and not progress.resumed:
+            raise kill.by
+
+    # in burn-in, between two checkpoints, right after one; and asked to stop, which saves first
+    for kill.at, kill.by in ((2, Killed), (9, Killed), (13, Killed), (14, KeyboardInterrupt)):
+        with pytest.raises(kill.by):
             fit_hmc(KEY, LINEAR, data, config, checkpoint=tmp_path / "killed", on_progress=kill)
     same_bits(whole, fit_hmc(KEY, LINEAR, data, config, checkpoint=tmp_path / "killed"))
-    fit_hmc(KEY, LINEAR, data, replace(config, samples=3, shard=5), checkpoint=tmp_path / "short")
+    fit_hmc(KEY, LINEAR, data, replace(config, samples=3, draws_per_file=5), checkpoint=tmp_path / "short")
     same_bits(whole, fit_hmc(KEY, LINEAR, data, config, checkpoint=tmp_path / "short"))
     calls = []
     again = fit_hmc(KEY, LINEAR, data, config, checkpoint=tmp_path / "short", on_progress=calls.append)
-    assert not calls
+    assert len(calls) == 1 and calls[0].resumed and len(calls[0].rows) == config.iterations
     same_bits(whole, again)
 
 

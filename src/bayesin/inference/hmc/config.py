@@ -12,7 +12,7 @@ from ...errors import ConfigError
 # Leapfrog by its field name -> what blackjax calls it; gradients a step: 1, 2, 3.
 INTEGRATORS = {"leapfrog": "velocity_verlet", "mclachlan": "mclachlan", "yoshida": "yoshida"}
 # How many draws are wanted and how they are kept does not change the chain.
-OPERATIONAL = ("samples", "shard", "probe")
+OPERATIONAL = ("samples", "draws_per_file", "probe")
 
 
 @dataclass(frozen=True)
@@ -52,13 +52,13 @@ class HMC:
     The energies that decide acceptance are always computed in the highest."""
     chunk: int = 20_000
     """Examples of one gradient pass; bounds memory, and changes nothing but rounding."""
-    shard: int = 50
+    draws_per_file: int = 50
     """Draws of one file, and between two checkpoints."""
     probe: int = 64
     """Inputs whose predictions are followed for R-hat and effective sample size."""
 
     def __post_init__(self):
-        for name in ("samples", "chains", "thin", "steps", "chunk", "shard"):
+        for name in ("samples", "chains", "thin", "steps", "chunk", "draws_per_file"):
             _require(_whole(getattr(self, name)) and getattr(self, name) >= 1, self, name, "at least 1")
         for name in ("burn_in", "probe"):
             _require(_whole(getattr(self, name)) and getattr(self, name) >= 0, self, name, "zero or more")

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,13 +23,20 @@ from ..arrays import Arrays, check_outputs, training_arrays
 from ..engine import Progress
 from ..fit import Fit, Trace, trace_of
 from ..program import INIT
-from .checkpoint import History, identity, restore, save
+from .checkpoint import identity, restore, save
 from .config import HMC
 from .diagnostics import effective_sample_size, split_rhat
 from .draws import Draws
 from .kernel import Info
 from .program import Running, advance, begin, predict
 from .target import cut
+
+
+class State(NamedTuple):
+    """Where the chains stand, and what their draws predict."""
+
+    running: Running
+    probes: np.ndarray  # (chains, draws, outputs)
 
 
 def fit_hmc(
@@ -61,8 +68,8 @@ def fit_hmc(
     Returns:
         A `Fit` whose posterior holds the draws chain by chain. The trace has a row for each iteration: "step",
         "epoch", "seconds", and for each chain "acceptance", "accepted", "energy_error", "log_posterior" and
-        "step_size"; and, of the draws' predictions on `config.probe` test inputs, "rhat" and "ess", one entry
-        for each input and output.
+        "step_size". Its last row also has "rhat_max", "rhat_median", "ess_min" and "ess_median" over the draws'
+        predictions on `config.probe` test inputs, which `fit.state.probes` holds, (chains, draws, outputs).
 
     Raises:
         ConfigError, DataError, ModelError: the input cannot be used.
@@ -89,21 +96,34 @@ def fit_hmc(
         raise ConfigError(f"{folder} holds {len(history.probes)} draws of each chain; ask for at least as many")
     inputs = _probe_inputs(config, arrays)
     kept: list[Tree] = []
+
+    def told(resumed: bool = False) -> None:
+        if on_progress is None:
+            return
+        row, rows = history.rows[-1], tuple(history.rows)
+        try:
+            on_progress(Progress(row["step"], config.iterations, row["epoch"], row, row["seconds"], rows, resumed))
+        except KeyboardInterrupt:
+            if folder is not None:
+                save(folder, run, running, history, kept)
+            raise
+
+    if history.rows:
+        told(resumed=True)
     began, before = time.perf_counter(), float(history.rows[-1]["seconds"]) if history.rows else 0.0
     for iteration in range(len(history.rows), config.iterations):
         running, info, step_size = advance(*program, running, chunks, keys, np.int32(iteration))
-        row = _row(iteration, config, jax.device_get(info), np.asarray(step_size), before, began)
-        history.rows.append(row)
+        history.rows.append(_row(iteration, config, jax.device_get(info), np.asarray(step_size), before, began))
         if iteration >= config.burn_in and (iteration - config.burn_in) % config.thin == config.thin - 1:
             kept.append(jax.tree.map(np.asarray, running.chains.position))
             history.probes.append(np.asarray(predict(*program, running.chains.position, inputs)))
-        due = (iteration + 1) % (config.shard * config.thin) == 0 or iteration == config.iterations - 1
+        due = (iteration + 1) % (config.draws_per_file * config.thin) == 0 or iteration == config.iterations - 1
         if folder is not None and due:
             save(folder, run, running, history, kept)
             kept = []
-        if on_progress is not None:
-            on_progress(Progress(iteration + 1, config.iterations, row["epoch"], row, row["seconds"]))
-    return Fit((_posterior(folder, kept, load),), _trace(history), running, config)
+        told()
+    state = State(running, np.stack(history.probes, 1))
+    return Fit((_posterior(folder, kept, load),), _trace(history.rows, state.probes), state, config)
 
 
 def _positions(model: Model, keys: jax.Array, start: Tree | None) -> Tree:
@@ -127,7 +147,7 @@ def _positions(model: Model, keys: jax.Array, start: Tree | None) -> Tree:
 
 def _compiled_in(config: HMC) -> HMC:
     """The settings that the compiled program depends on; the others at one value, to compile once."""
-    plain = replace(config, samples=1, shard=1, probe=0, thin=1)
+    plain = replace(config, samples=1, draws_per_file=1, probe=0, thin=1)
     return plain if config.adapt else replace(plain, burn_in=0, target_acceptance=0.5)
 
 
@@ -158,6 +178,14 @@ def _posterior(folder: Path | None, kept: list[Tree], load: bool) -> Samples | D
     return Samples(jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), stacked))
 
 
-def _trace(history: History) -> Trace:
-    values = np.stack(history.probes, 1)
-    return trace_of(history.rows) | {"rhat": split_rhat(values), "ess": effective_sample_size(values)}
+def _trace(rows: list[dict[str, Any]], probes: np.ndarray) -> Trace:
+    rhat, ess = split_rhat(probes), effective_sample_size(probes)
+    known = {"rhat_max": _over(np.max, rhat), "rhat_median": _over(np.median, rhat)}
+    known |= {"ess_min": _over(np.min, ess), "ess_median": _over(np.median, ess)}
+    return trace_of([*rows[:-1], rows[-1] | known])
+
+
+def _over(statistic: Callable[[np.ndarray], Any], values: np.ndarray) -> float:
+    """Of the values that are defined: a prediction that never varied has no R-hat."""
+    values = values[np.isfinite(values)]
+    return float(statistic(values)) if values.size else float("nan")
