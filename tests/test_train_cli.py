@@ -1,0 +1,117 @@
+"""`bayesin train` from the outside: flags, output, exit codes, signals."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from bayesin.cli.flags import field_texts
+from bayesin.cli.main import main
+from bayesin.cli.train import Train
+from bayesin.inference import VI, Training
+
+TINY = ["train", "--width", "8", "--depth", "1", "--limit", "200", "--batch", "50", "--test-samples", "4"]
+
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch, tmp_path_factory):
+    """The compilation cache is the process's: tests share one, and leave the user's alone."""
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "compiled"))
+
+
+def test_train_prints_a_table_and_writes_a_run(tmp_path, capsys):
+    assert main([*TINY, "--epochs", "3", "--members", "2", "--out", str(tmp_path / "run")]) == 0
+    shown = capsys.readouterr().out
+    for word in ("test accuracy", "mean std", "while it trains", "12 steps"):
+        assert word in " ".join(shown.split())
+    assert (tmp_path / "run" / "posterior-1.safetensors").is_file()
+    assert main([*TINY, "--epochs", "3", "--members", "2", "--out", str(tmp_path / "run"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["reused"] and len(found["members"]) == 2 and found["memory"]["member"] > 0
+    assert main([*TINY, "--epochs", "4", "--members", "2", "--out", str(tmp_path / "run")]) == 2
+    assert "epochs 3, not 4" in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_folder_is_named_by_the_hash(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main([*TINY, "--epochs", "1", "--method", "ensemble", "--members", "2", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["folder"] == f"runs/digits-mlp8-ensemble-{found['hash']}" and "ensemble" in found
+
+
+@pytest.mark.parametrize(
+    "flags, words",
+    [
+        (["--epochs", "0"], "epochs must be at least 1"),
+        (["--prior-variance", "-1"], "prior_variance must be positive"),
+        (["--preset", "demo", "--data", "mnist"], "preset 'demo' is for --data digits"),
+        (["--method", "ensemble", "--temperature", "0.1"], "no setting of method 'ensemble'"),
+        (["--data", "minst"], "mnist"),
+        (["--width", "0"], "width must be"),
+        (["--warmup", "100000"], "warm up over fewer"),
+    ],
+)
+def test_misuse_is_one_line(tmp_path, capsys, flags, words):
+    assert main(["train", "--out", str(tmp_path / "run"), *flags]) == 2
+    shown = capsys.readouterr().err
+    assert words in shown.replace("\n", " ") and len(shown.strip().splitlines()) == 1
+
+
+def test_divergence_is_one_line(tmp_path, capsys):
+    assert main([*TINY, "--optimiser", "sgd", "--learning-rate", "1e6", "--out", str(tmp_path / "run")]) == 1
+    shown = capsys.readouterr().err
+    assert "diverged" in shown and "warmup" in shown and len(shown.strip().splitlines()) == 1
+
+
+def test_every_setting_is_a_flag_with_its_text():
+    texts = field_texts(VI)
+    for name in VI.__dataclass_fields__:
+        assert name in Train.__dataclass_fields__, name
+        assert texts[name].endswith("."), name
+    assert texts["members"].startswith("How many") and field_texts(Training)["batch"] == texts["batch"]
+
+
+def test_flags_overrule_the_preset():
+    config = Train(data="mnist", preset="paper", learning_rate=0.01, members=2).config()
+    assert config.training == VI(optimiser="sgd", learning_rate=0.01, epochs=100, members=2)
+    assert Train(preset="demo").config().width == 256 and Train(preset="demo", width=64).config().width == 64
+
+
+def test_regression_file_is_seen(tmp_path):
+    x = np.random.default_rng(0).normal(size=(20, 2)).astype(np.float32)
+    path = tmp_path / "line.npz"
+    np.savez(path, x_train=x, y_train=x.sum(1), x_test=x, y_test=x.sum(1))
+    assert Train(data=str(path)).config().training.likelihood == "gaussian"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_stopped_run_goes_on_to_the_same_bits(tmp_path, number):
+    flags = [*TINY, "--epochs", "400", "--members", "2", "--checkpoint-epochs", "20", "--quiet", "--out"]
+    run = [sys.executable, "-m", "bayesin", *flags]
+    environment = os.environ | {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "compiled")}
+    subprocess.run([*run, str(tmp_path / "whole")], check=True, env=environment, timeout=250)
+    child = subprocess.Popen([*run, str(tmp_path / "cut")], env=environment, stderr=subprocess.PIPE, text=True)
+    until = time.monotonic() + 200
+    lines = tmp_path / "cut" / "metrics.jsonl"
+    while time.monotonic() < until and child.poll() is None:
+        if lines.is_file() and lines.read_text().count("\n") > 30:
+            break
+        time.sleep(0.002)
+    child.send_signal(number)
+    said = child.communicate(timeout=120)[1]
+    assert child.returncode == (-number if number == signal.SIGKILL else 130), said
+    if number != signal.SIGKILL:
+        assert "run the same command again" in said
+        assert json.loads((tmp_path / "cut" / "provenance.json").read_text())["status"] == "interrupted"
+    assert not (tmp_path / "cut" / "results.json").exists()
+    subprocess.run([*run, str(tmp_path / "cut")], check=True, env=environment, timeout=250)
+    for name in ("posterior-0.safetensors", "posterior-1.safetensors", "results.json"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "cut" / name).read_bytes()
+    names = [sorted(path.name for path in (tmp_path / folder).iterdir()) for folder in ("whole", "cut")]
+    assert names[0] == names[1]
