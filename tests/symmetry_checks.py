@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import strategies as st
@@ -25,19 +24,6 @@ def normal(number: int, *shape: int, scale: float | None = None) -> np.ndarray:
 def weights(**shapes: tuple[int, ...]) -> dict[str, np.ndarray]:
     """Random parameters by name and shape; no entry is like another."""
     return {name: normal(sum(map(ord, name)) + i, *shape) for i, (name, shape) in enumerate(shapes.items())}
-
-
-def randomised(params: Any) -> Any:
-    """A tree of the same shapes with no constant leaf; what was positive everywhere, like a variance, stays so."""
-    rng = np.random.default_rng(7)
-
-    def leaf(old: Any) -> Any:
-        if not jnp.issubdtype(old.dtype, jnp.inexact):
-            return old
-        old, noise = np.asarray(old, np.float32), rng.standard_normal(old.shape).astype(np.float32)
-        return old * np.exp(0.3 * noise) if (old > 0).all() else old + 0.3 * noise / np.sqrt(max(1, old.ndim))
-
-    return jax.tree.map(leaf, params)
 
 
 def check_model(

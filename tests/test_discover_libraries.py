@@ -11,7 +11,8 @@ from flax import nnx
 
 import bayesin
 from bayesin import models
-from symmetry_checks import check_axes, check_model, check_unchanged, normal, randomised
+from bayesin.symmetry.probe import perturbed
+from symmetry_checks import check_axes, check_model, check_unchanged, normal
 
 IMAGES = normal(1, 2, 8, 8, 3, scale=1.0)
 VECTORS = normal(2, 4, 6, scale=1.0)
@@ -24,7 +25,8 @@ ATTENTION = {
 
 
 def init(model: models.Model):
-    return randomised(model.init(jax.random.key(0, impl="unsafe_rbg")))
+    """Random parameters of the model's shapes, and positive vectors: gains, biases, variances."""
+    return perturbed(jax.eval_shape(model.init, jax.random.key(0)), jax.random.key(0), noise=0.3)
 
 
 def nnx_convolutions(rngs):

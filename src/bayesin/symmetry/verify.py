@@ -124,7 +124,7 @@ def _change(before: list[np.ndarray], after: list[np.ndarray]) -> float:
 
     A leaf that is tiny beside the others, such as a sum that happens to cancel, is measured by them.
     """
-    largest = [np.abs(leaf[np.isfinite(leaf)]).max(initial=0) for leaf in before]
+    largest = [float(np.abs(leaf[np.isfinite(leaf)]).max(initial=0)) for leaf in before]
     scales = [max(own, TINY * max(largest)) or 1 for own in largest]
     return max(_difference(*leaves) / scale for *leaves, scale in zip(before, after, scales, strict=True))
 
