@@ -24,7 +24,7 @@ from ..symmetry import Perms, PermutationSpec
 from .descent import Descent, Sweep, descend
 from .features import build
 from .move import move
-from .objective import objective
+from .objective import objective_reached
 from .similarity import Similarities
 from .starts import random_order, starts
 
@@ -130,7 +130,7 @@ def _result(problem, source, check, start: str, found: Descent, seconds: dict[st
     posterior = move(source, problem.spec, found.perms)
     if check is not None:
         _check_function(source, posterior, *check)
-    reached = objective(problem, found.perms)
+    reached = objective_reached(problem, found.perms, posterior)
     return Alignment(
         perms=found.perms,
         posterior=posterior,

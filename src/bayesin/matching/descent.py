@@ -13,7 +13,7 @@ import numpy as np
 from ..symmetry import Perms
 from .assignment import assign
 from .features import Problem
-from .objective import objective
+from .objective import gain_of_units, objective
 from .similarity import Similarities
 from .swaps import disjoint, swap_gains
 
@@ -97,8 +97,6 @@ class _Search:
         self.problem = similarities.problem
         self.work: dict[int, np.ndarray] = {}
         self.seconds = {"similarity": 0.0, "assignment": 0.0, "objective": 0.0}
-        # an estimated gain above this is beyond the rounding errors of the similarity
-        self.clear = 16 * float(np.finfo(self.problem.dtype).eps) * self.problem.scale
         similarities.forget()
 
     def step(self, group: str, floor: float) -> _Step | None:
@@ -108,11 +106,13 @@ class _Search:
         perm, self.potentials[group] = self._timed("assignment", assign, alike, self.potentials.get(group), work)
         rows = np.arange(perm.size)
         gain = 2.0 * float((alike[rows, perm] - alike[rows, self.perms[group]]).sum(dtype=np.float64))
-        if self.similarities.is_linear(group):
-            if gain <= floor:
-                return None
-            return _Step(perm, gain) if gain > self.clear else self._checked(group, perm, floor)
-        return self._checked(group, perm, floor) or self._swaps(group, alike, floor)
+        if not self.similarities.is_linear(group):
+            return self._checked(group, perm, floor) or self._swaps(group, alike, floor)
+        if gain <= floor:
+            return None
+        if gain <= self.similarities.noise(group):
+            gain = self._timed("objective", gain_of_units, self.problem, group, self.perms, perm)
+        return _Step(perm, gain) if gain > floor else None
 
     def _checked(self, group: str, perm: np.ndarray, floor: float) -> _Step | None:
         """A step whose gain is taken from the objective itself."""

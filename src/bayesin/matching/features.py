@@ -20,8 +20,7 @@ import numpy as np
 from ..errors import ConfigError, PosteriorError
 from ..posteriors import Gaussian
 from ..symmetry import PermutationSpec
-from ..trees import flatten
-from .layout import Layout, layouts
+from .layout import Layout, layouts, leaves_by_path
 
 COSTS = ("wasserstein", "means", "kl")
 
@@ -85,9 +84,7 @@ def build(target: Any, source: Any, spec: PermutationSpec, cost: str, exclude: f
 def parts(posterior: Any, spec: PermutationSpec, role: str) -> tuple[Flat, Flat | None, float]:
     """Returns the checked means and stds (None for a point) by path, on the host, and their common norm."""
     trees = (posterior.mean, posterior.std) if isinstance(posterior, Gaussian) else (posterior,)
-    if spec.check(trees[0]):
-        raise PosteriorError(f"the {role} has leading axes; align one posterior at a time, or pass a list")
-    paths = list(flatten(trees[0]))
+    paths = leaves_by_path(trees[0], spec)
     flats = [dict(zip(paths, map(np.asarray, jax.tree.leaves(tree)), strict=True)) for tree in trees]
     total = 0.0
     for path, leaf in (item for flat in flats for item in flat.items() if not _is_integer(item[1])):

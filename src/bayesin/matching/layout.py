@@ -4,13 +4,18 @@ A tensor whose axes are products of factors is the same memory seen with one axi
 group is simply some of the axes, and the action of a permutation is a gather along each of them.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from ..errors import PosteriorError
 from ..symmetry import PermutationSpec
+from ..trees import Tree, flatten
 
 
 @dataclass(frozen=True)
@@ -18,6 +23,7 @@ class Layout:
     """The factored shape of one tensor, and the group of each of its factors (None where fixed)."""
 
     path: str
+    full: tuple[int, ...]  # shape of the array as it is
     shape: tuple[int, ...]
     groups: tuple[str | None, ...]
 
@@ -31,13 +37,29 @@ class Layout:
         return [group for group in self.groups if group is not None]
 
 
-def layouts(spec: PermutationSpec) -> dict[str, Layout]:
+@lru_cache(maxsize=16)
+def layouts(spec: PermutationSpec) -> Mapping[str, Layout]:
     """Returns the layout of every parameter of a spec, by path."""
     result = {}
     for path, axes in spec.parameters:
         factors = [factor for axis in axes for factor in axis]
-        result[path] = Layout(path, tuple(f.size for f in factors), tuple(f.group for f in factors))
-    return result
+        full = tuple(math.prod(factor.size for factor in axis) for axis in axes)
+        result[path] = Layout(path, full, tuple(f.size for f in factors), tuple(f.group for f in factors))
+    return MappingProxyType(result)
+
+
+def leaves_by_path(tree: Tree, spec: PermutationSpec) -> dict[str, Any]:
+    """Returns the leaves of a tree that fits the spec, without leading axes.
+
+    Raises:
+        SpecError: it does not fit.
+        PosteriorError: it fits as a stack of several trees.
+    """
+    places, flat = layouts(spec), flatten(tree)
+    if flat.keys() != places.keys() or any(np.shape(leaf) != places[path].full for path, leaf in flat.items()):
+        spec.check(tree)  # says what is wrong
+        raise PosteriorError("these parameters have leading axes; give one posterior at a time, or a list")
+    return flat
 
 
 def gather(

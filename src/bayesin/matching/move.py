@@ -7,8 +7,8 @@ import numpy as np
 
 from ..posteriors import Gaussian
 from ..symmetry import Perms, PermutationSpec
-from ..trees import Tree, flatten
-from .layout import gather, layouts, still
+from ..trees import Tree
+from .layout import Layout, gather, layouts, leaves_by_path, still
 
 
 def move(posterior: Any, spec: PermutationSpec, perms: Perms) -> Any:
@@ -20,28 +20,25 @@ def move(posterior: Any, spec: PermutationSpec, perms: Perms) -> Any:
         >>> move(q, spec, {"g0": np.array([1, 0])}).std["w"].tolist()
         [0.2, 0.1]
     """
-    trees = (posterior.mean, posterior.std) if isinstance(posterior, Gaussian) else (posterior,)
-    spec.check(trees[0])
     spec.check_perms(perms)
     perms = {group: np.asarray(perm) for group, perm in perms.items()}
-    paths = list(flatten(trees[0]))
-    moved = [_move_tree(tree, paths, spec, perms) for tree in trees]
+    trees = (posterior.mean, posterior.std) if isinstance(posterior, Gaussian) else (posterior,)
+    places = [layouts(spec)[path] for path in leaves_by_path(trees[0], spec)]
+    moved = [_move_tree(tree, places, perms, still(perms)) for tree in trees]
     return Gaussian(*moved) if isinstance(posterior, Gaussian) else moved[0]
 
 
-def _move_tree(tree: Tree, paths: list[str], spec: PermutationSpec, perms: Perms) -> Tree:
-    places, skip = layouts(spec), still(perms)
+def _move_tree(tree: Tree, places: list[Layout], perms: Perms, skip: frozenset[str]) -> Tree:
     leaves, structure = jax.tree.flatten(tree)
-    moved = []
-    for path, leaf in zip(paths, leaves, strict=True):
-        layout, array = places[path], np.asarray(leaf)
-        result = gather(array.reshape(layout.shape), layout, perms, skip).reshape(array.shape)
-        moved.append(_like(result, leaf, array))
-    return structure.unflatten(moved)
+    return structure.unflatten(
+        _move_leaf(leaf, layout, perms, skip) for leaf, layout in zip(leaves, places, strict=True)
+    )
 
 
-def _like(result: np.ndarray, leaf: Any, array: np.ndarray) -> Any:
+def _move_leaf(leaf: Any, layout: Layout, perms: Perms, skip: frozenset[str]) -> Any:
     """On the host a gather of numpy's needs no compilation, so it serves JAX arrays too."""
-    if isinstance(leaf, jax.Array):
-        return leaf if result is array else jax.device_put(result, leaf.sharding)
-    return result.copy() if np.shares_memory(result, array) else result
+    array = np.asarray(leaf)
+    result = gather(array.reshape(layout.shape), layout, perms, skip).reshape(layout.full)
+    if set(layout.present) <= skip:  # nothing moved: an immutable array is shared, another one copied
+        return leaf if isinstance(leaf, jax.Array) else result.copy()
+    return jax.device_put(result, leaf.sharding) if isinstance(leaf, jax.Array) else result

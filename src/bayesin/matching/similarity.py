@@ -23,6 +23,7 @@ from ..symmetry import Perms
 from . import device
 from .features import Problem, Term
 from .layout import Layout
+from .stacks import Kinds, norm, sort, stack, transposed
 
 BLOCK = 1 << 22  # numbers copied at a time: bounds the memory, and blocks used again cost no page faults
 
@@ -45,10 +46,11 @@ class Similarities:
         self.problem = problem
         # float64 problems stay on the host, since JAX would silently make them float32
         self.on_device = problem.dtype == np.float32 and (device.available() if on_device is None else on_device)
-        kinds = {group: _sort(problem, group) for group in problem.spec.sizes}
+        kinds = sort(problem)
         put = device.put if self.on_device else lambda array: array
-        self.fixed = {group: put(_fixed(problem, group, kind.fixed)) for group, kind in kinds.items()}
-        self.coupled = {group: _coupled(problem, group, kind.coupled, put) for group, kind in kinds.items()}
+        self._magnitude = dict.fromkeys(kinds, 0.0)  # Σ |target| |source| of what is multiplied for each group
+        self.fixed = {group: put(self._fixed(group, kind.fixed)) for group, kind in kinds.items()}
+        self.coupled = self._coupled(kinds, put)
         self.general = {group: kind.general for group, kind in kinds.items()}
         self._kept: dict[str, np.ndarray] = {}
         self._seen: dict[str, list[np.ndarray]] = {}
@@ -81,9 +83,35 @@ class Similarities:
         speaking = (term for term in self.problem.terms if _speaks(term.layout, group, settled))
         return sum(array.size for term in speaking for array in term.target) / self.problem.spec.sizes[group]
 
+    def noise(self, group: str) -> float:
+        """A gain above this is beyond the rounding errors of the similarity."""
+        return 4.0 * float(np.finfo(self.problem.dtype).eps) * self._magnitude[group]
+
     def is_linear(self, group: str) -> bool:
         """Whether the objective is linear in the group's permutation: at most one factor a tensor."""
         return all(len(term.layout.places(group)) == 1 for term in self.general[group])
+
+    def _fixed(self, group: str, terms: list[Term]) -> np.ndarray:
+        if not terms:
+            return np.zeros((self.problem.spec.sizes[group],) * 2, self.problem.dtype)
+        target, source = (stack(side, terms, (group,), self.problem.dtype) for side in ("target", "source"))
+        self._magnitude[group] += norm(target) * norm(source)
+        return target.T @ source
+
+    def _coupled(self, kinds: dict[str, Kinds], put: Callable) -> dict[str, list[Coupled]]:
+        """Every pair of neighbours both ways: the same numbers, transposed, so that both gather rows."""
+        result: dict[str, list[Coupled]] = {group: [] for group in kinds}
+        for group, kind in kinds.items():
+            for other, terms in kind.coupled.items():
+                if other not in (term.other for term in result[group]):
+                    target, source = (
+                        stack(side, terms, (other, group), self.problem.dtype) for side in ("target", "source")
+                    )
+                    result[group].append(Coupled(other, put(target), put(source)))
+                    result[other].append(Coupled(group, put(transposed(target)), put(transposed(source))))
+                    for name in (group, other):
+                        self._magnitude[name] += norm(target) * norm(source)
+        return result
 
     def _fetch(self, group: str, perms: Perms, terms: list[Coupled]) -> np.ndarray:
         """On an accelerator products are cheap and traffic is not: everything is computed again, there."""
@@ -135,66 +163,6 @@ class _Work:
         """`array[:, units]`, copied into the block."""
         out = self.array(name, (array.shape[0], units.size, array.shape[2]))
         return array.take(units, 1, out=out, mode="clip")  # with another mode numpy buffers `out`
-
-
-class _Kinds(NamedTuple):
-    fixed: list[Term]
-    coupled: dict[str, list[Term]]  # by the other group
-    general: list[Term]
-
-
-def _sort(problem: Problem, group: str) -> _Kinds:
-    kinds = _Kinds([], {}, [])
-    for term in problem.terms:
-        present = term.layout.present
-        if group not in present:
-            continue
-        if len(present) == 1:
-            kinds.fixed.append(term)
-        elif len(present) == 2 and present[0] != present[1]:
-            kinds.coupled.setdefault(present[1 - present.index(group)], []).append(term)
-        else:
-            kinds.general.append(term)
-    return kinds
-
-
-def _fixed(problem: Problem, group: str, terms: list[Term]) -> np.ndarray:
-    if not terms:
-        return np.zeros((problem.spec.sizes[group],) * 2, problem.dtype)
-    target, source = (_stack(side, terms, (group,), problem.dtype) for side in ("target", "source"))
-    return target.T @ source
-
-
-def _coupled(problem: Problem, group: str, terms: dict[str, list[Term]], put: Callable) -> list[Coupled]:
-    return [
-        Coupled(other, *(put(_stack(side, between, (other, group), problem.dtype)) for side in ("target", "source")))
-        for other, between in terms.items()
-    ]
-
-
-def _stack(side: str, terms: list[Term], groups: tuple[str, ...], dtype: np.dtype) -> np.ndarray:
-    """One array (rest, units of each group) of all tensors, means and stds one behind the other, centred."""
-    pieces = [(array, term.layout) for term in terms for array in getattr(term, side)]
-    units = [terms[0].layout.shape[terms[0].layout.groups.index(group)] for group in groups]
-    out = np.empty((sum(array.size for array, _ in pieces) // math.prod(units), *units), dtype)
-    at = 0
-    for array, layout in pieces:
-        places = tuple(layout.groups.index(group) for group in groups)
-        order = (*(axis for axis in range(array.ndim) if axis not in places), *places)
-        common = np.add.reduce(array, places, keepdims=True) * array.dtype.type(1 / math.prod(units))
-        end = at + array.size // math.prod(units)
-        shape = [array.shape[axis] for axis in order]
-        _subtract(array.transpose(order), common.transpose(order), out[at:end].reshape(shape))
-        at = end
-    return out
-
-
-def _subtract(array: np.ndarray, common: np.ndarray, out: np.ndarray) -> None:
-    """`array − common`; a large transposition goes in strips one cache line wide, three times as fast."""
-    count = array.shape[-1]
-    strip = 16 if array.ndim > 1 and array.strides[-1] > 1024 else count
-    for at in range(0, count, strip):
-        np.subtract(array[..., at : at + strip], common, out=out[..., at : at + strip])
 
 
 def _speaks(layout: Layout, group: str, settled: set[str]) -> bool:
