@@ -226,6 +226,24 @@ VECTOR_CASES = {
         {"w": "a 3"},
         {"a": 4},
     ),
+    "dynamic slices under vmap": (
+        lambda p: jnp.tanh(
+            jax.vmap(lambda w, u: lax.dynamic_slice(w, (jnp.where(u > 0, 1, 0), 0), (1, 5)))(p["w"], p["u"])
+        ).sum(),
+        {"w": (4, 3, 5), "u": (4,)},
+        {"w": "a 3 b", "u": "a"},
+        {"a": 4, "b": 5},
+    ),
+    "dynamic updates under vmap": (
+        lambda p: jnp.tanh(
+            jax.vmap(lambda w, u, v: lax.dynamic_update_slice(w, v[None], (jnp.where(u > 0, 1, 0), 0)))(
+                p["w"], p["u"], p["v"]
+            )
+        ).sum(),
+        {"w": (4, 3, 5), "u": (4,), "v": (4, 5)},
+        {"w": "a 3 b", "u": "a", "v": "a b"},
+        {"a": 4, "b": 5},
+    ),
     "indices that are units": (
         lambda p: (p["table"][jnp.where(p["u"] > 0, 0, 1)] * p["v"][:, None]).sum(),
         {"table": (3, 2), "u": (5,), "v": (5,)},
@@ -338,6 +356,23 @@ def test_equations_are_counted_as_make_jaxpr_prints_them():
     assert reasons(bayesin.discover(apply, W, X), "w")[1] == f"`cumsum` depends on the order, equation {number}"
 
 
+@pytest.mark.parametrize("change", ["parameter", "attribute", "shape"])
+def test_a_primitive_that_changed_is_frozen(monkeypatch, change):
+    """A later JAX may rename a parameter or give a primitive another meaning: then nothing is claimed about it."""
+
+    def changed(equation, *arrays):
+        if change == "parameter":
+            return equation.params["renamed"]
+        if change == "attribute":
+            return equation.params["dimension_numbers"].renamed
+        return [((), *array) for array in arrays[:1]]
+
+    monkeypatch.setitem(RULES, "dot_general", changed)
+    spec = bayesin.discover(unit(jnp.tanh), W, X)
+    assert spec.sizes == {}
+    assert reasons(spec, "w")[1] == "`dot_general` is not supported, equation 0"
+
+
 def test_what_prints_does_not_fix():
     def apply(p, x):
         h = x @ p["w"]
@@ -345,6 +380,19 @@ def test_what_prints_does_not_fix():
         return h @ p["head"]
 
     assert bayesin.discover(apply, W, X).sizes == {"g0": 6}
+
+
+def test_memory_that_is_written_fixes_what_is_written():
+    """An equation without outputs may still hand something on."""
+
+    def apply(p, x):
+        total = jax.new_ref(jnp.zeros((2, 6)))
+        total[...] += x @ p["w"]
+        return total[...] @ p["head"]
+
+    spec = bayesin.discover(apply, W, X)
+    assert spec.sizes == {}
+    assert "is not supported" in reasons(spec, "w")[1]
 
 
 def test_every_rule_is_exercised():

@@ -54,11 +54,7 @@ class Walk:
             return [tuple(map(constant, shape)) for shape in shapes]  # of no entries any claim is true
         if name not in calls.RULES:
             self._meet(arrays)
-        equation = Equation(name, eqn.params, shapes, number, enter)
-        outputs = [tuple(map(resolve, array)) for array in RULES.get(name, freeze)(equation, *arrays)]
-        if [tuple(map(size_of, array)) for array in outputs] != list(shapes):
-            return freeze(equation, *arrays)  # a primitive that changed its meaning since its rule was written
-        return outputs
+        return _apply_rule(Equation(name, eqn.params, shapes, number, enter), arrays)
 
     def _meet(self, arrays: list[Array]) -> None:
         for factor in (factor for array in arrays for axis in array for factor in axis):
@@ -71,3 +67,14 @@ class Walk:
         if id(value) not in self._known:
             self._known[id(value)] = (value, closed_over(value))
         return self._known[id(value)][1]
+
+
+def _apply_rule(equation: Equation, arrays: list[Array]) -> list[Array]:
+    """What the rule says; a primitive whose parameters or shapes its rule does not expect is frozen."""
+    try:
+        outputs = RULES.get(equation.name, freeze)(equation, *arrays)
+    except (AttributeError, KeyError):  # as after a change of JAX
+        return freeze(equation, *arrays)
+    if [tuple(map(size_of, array)) for array in outputs] != list(equation.shapes):
+        return freeze(equation, *arrays)
+    return [tuple(map(resolve, array)) for array in outputs]

@@ -25,6 +25,7 @@ IDENTITY = (
 )
 # fmt: on
 PASSING = ("device_put", "optimization_barrier")  # as many arrays out as in, untouched
+SHOWING = ("debug_callback", "debug_print")  # what they show does not come back
 
 
 def elementwise(equation: Equation, *arrays: Array) -> list[Array]:
@@ -36,9 +37,17 @@ def passing(equation: Equation, *arrays: Array) -> list[Array]:
     return list(arrays)
 
 
+def showing(equation: Equation, *arrays: Array) -> list[Array]:
+    return []
+
+
 def join_all(arrays: tuple[Array, ...] | list[Array]) -> Array:
     """Joins arrays of one rank axis by axis, leaving out scalars."""
     return tuple(reduce(join, axes) for axes in zip(*[a for a in arrays if a], strict=True))
 
 
-RULES = dict.fromkeys((*ARITHMETIC, *SPECIAL, *LOGIC, *IDENTITY), elementwise) | dict.fromkeys(PASSING, passing)
+RULES = {
+    **dict.fromkeys((*ARITHMETIC, *SPECIAL, *LOGIC, *IDENTITY), elementwise),
+    **dict.fromkeys(PASSING, passing),
+    **dict.fromkeys(SHOWING, showing),
+}

@@ -31,8 +31,10 @@ class Equation(NamedTuple):
 
 
 def freeze(equation: Equation, *arrays: Array) -> list[Array]:
-    """The rule of what is not known: nothing that goes in may move, so nothing that comes out does."""
-    if equation.shapes:  # a callback that returns nothing changes nothing
-        for axis in (axis for array in arrays for axis in array):
-            fix(axis, equation.unsupported)
+    """The rule of what is not known: nothing that goes in may move, so nothing that comes out does.
+
+    This holds without outputs too: the equation may write to memory that another one reads.
+    """
+    for axis in (axis for array in arrays for axis in array):
+        fix(axis, equation.unsupported)
     return [tuple(fixed(size, equation.unsupported) for size in shape) for shape in equation.shapes]

@@ -11,7 +11,8 @@ ROWS = "rows are picked by index"
 def gather(equation: Equation, array: Array, indices: Array) -> list[Array]:
     """Axes that an index reaches into are fixed, axes taken whole pass, and so do the axes of the indices.
 
-    An embedding table keeps its features and fixes its rows.
+    An embedding table keeps its features and fixes its rows. Of an axis that is taken whole only the start 0
+    is within bounds; what lies outside is filled whole, too.
     """
     numbers, sizes = equation.params["dimension_numbers"], equation.params["slice_sizes"]
     fix(indices[-1], ROWS)  # which coordinate each index speaks of
@@ -22,7 +23,7 @@ def gather(equation: Equation, array: Array, indices: Array) -> list[Array]:
     for i, axis in enumerate(array):
         if i in numbers.operand_batching_dims:
             continue
-        picked = _picked(axis, sizes[i], whole=i not in numbers.start_index_map)
+        picked = axis if size_of(axis) == sizes[i] else _picked(axis, sizes[i])
         if i not in numbers.collapsed_slice_dims:
             window.append(picked)
     rank = len(batch) + len(window)
@@ -38,7 +39,7 @@ def scatter(equation: Equation, array: Array, indices: Array, updates: Array) ->
     rows = [j for j in range(len(updates)) if j not in numbers.update_window_dims]
     axes = [_written(axis) if i in numbers.inserted_window_dims else axis for i, axis in enumerate(array)]
     for i, j in zip(window, numbers.update_window_dims, strict=True):
-        whole = size_of(array[i]) == size_of(updates[j]) and i not in numbers.scatter_dims_to_operand_dims
+        whole = size_of(array[i]) == size_of(updates[j])
         axes[i] = join(array[i], updates[j]) if whole else _written(array[i], updates[j])
     for number, j in enumerate(rows):
         row = join(indices[number], updates[j])
@@ -50,9 +51,7 @@ def scatter(equation: Equation, array: Array, indices: Array, updates: Array) ->
     return [tuple(axes)]
 
 
-def _picked(axis: Axis, size: int, whole: bool) -> Axis:
-    if whole and size_of(axis) == size:
-        return axis
+def _picked(axis: Axis, size: int) -> Axis:
     fix(axis, ROWS)
     return fixed(size, ROWS)
 
