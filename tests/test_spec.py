@@ -80,6 +80,7 @@ EDITS = [
     (lambda d: d["parameters"].update(w0=["5", ""]), "'w0', axis 1: '' is neither"),
     (lambda d: d["parameters"].update(w0=["5", "-6"]), "'w0', axis 1: '-6' is neither"),
     (lambda d: d["parameters"].update(w0=["5", "0"]), "'w0', axis 1: '0' is neither"),
+    (lambda d: d["parameters"].update(w0=["5", "9" * 5000]), "'w0', axis 1: '999"),
     (lambda d: d["parameters"].update(w0=["5", 6]), "'w0', axis 1: expected a product"),
     (lambda d: d["parameters"].update(w0="5, g0"), "'w0' needs a list"),
     (lambda d: d["parameters"].update(w9=["g0"]), "parameter 'w9' of the spec is missing from the tree"),

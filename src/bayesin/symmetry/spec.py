@@ -5,9 +5,8 @@ layer is `7 * 7 * g0`. A factor belongs to a group, whose units may be permuted,
 size 1 is the empty product.
 """
 
-import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from pathlib import Path
@@ -20,24 +19,11 @@ from jax.core import Tracer
 from ..errors import ArtifactError, SpecError
 from ..files import read_json, write_json
 from ..trees import Tree, flatten
+from .notation import Axis, check_name, natural, read_axis, reasons_of, write_axis
+from .notation import Factor as Factor
 from .randomness import generator
 
 Perms = dict[str, Any]  # {group: integer array}; gather convention new[i] = old[perm[i]]
-
-
-@dataclass(frozen=True)
-class Factor:
-    """A block of an axis: `size` units that move with `group`, or stay (`group` is None)."""
-
-    size: int
-    group: str | None = None
-    reason: str = field(default="", compare=False)  # why it is fixed, for people
-
-    def __str__(self) -> str:
-        return self.group or str(self.size)
-
-
-Axis = tuple[Factor, ...]
 
 
 @dataclass(frozen=True)
@@ -65,7 +51,7 @@ class PermutationSpec:
             if factor.size < 1:
                 raise SpecError(f"'{path}': a factor of size {factor.size}; sizes start at 1")
             if factor.group:
-                _check_name(factor.group)
+                check_name(factor.group)
             if factor.group and sizes.setdefault(factor.group, factor.size) != factor.size:
                 raise SpecError(
                     f"group '{factor.group}' has size {sizes[factor.group]} elsewhere and {factor.size} in '{path}'"
@@ -151,8 +137,8 @@ class PermutationSpec:
 
     def to_json(self) -> dict[str, Any]:
         """The spec as plain data; `from_json` reads it back."""
-        parameters = {path: [_write_axis(axis) for axis in axes] for path, axes in self.parameters}
-        why = {path: [_reasons(axis) for axis in axes] for path, axes in self.parameters}
+        parameters = {path: [write_axis(axis) for axis in axes] for path, axes in self.parameters}
+        why = {path: [reasons_of(axis) for axis in axes] for path, axes in self.parameters}
         return {
             "format": "bayesin-spec",
             "version": 1,
@@ -176,7 +162,7 @@ class PermutationSpec:
         if not isinstance(parameters, dict) or not isinstance(groups, dict):
             raise SpecError('a spec needs "parameters" {path: [axis, …]} and "groups" {name: size}')
         for group, size in groups.items():
-            _check_name(group)
+            check_name(group)
             if not isinstance(size, int) or isinstance(size, bool) or size < 1:
                 raise SpecError(f"group '{group}' needs a positive whole size, not {size!r}")
         read, used = [], set()
@@ -185,7 +171,7 @@ class PermutationSpec:
                 raise SpecError(f"'{path}' needs a list with one entry an axis, not {axes!r}")
             reasons = why.get(path) if isinstance(why, dict) else None
             reasons = reasons if isinstance(reasons, list) else []
-            read.append((path, tuple(_read_axis(path, i, axis, groups, reasons) for i, axis in enumerate(axes))))
+            read.append((path, tuple(read_axis(path, i, axis, groups, reasons) for i, axis in enumerate(axes))))
             used |= {f.group for axis in read[-1][1] for f in axis if f.group}
         for group in groups:
             if group not in used:
@@ -195,7 +181,7 @@ class PermutationSpec:
     @cached_property
     def _sizes(self) -> dict[str, int]:
         sizes = {f.group: f.size for _, _, _, f in self._factors() if f.group}
-        return {group: sizes[group] for group in sorted(sizes, key=_natural)}
+        return {group: sizes[group] for group in sorted(sizes, key=natural)}
 
     @cached_property
     def _shapes(self) -> dict[str, tuple[int, ...]]:
@@ -223,41 +209,5 @@ def check_permutation(perm: Any, size: int, group: str) -> None:
         raise SpecError(f"group '{group}': not a permutation, unit {int(np.argmin(seen))} is missing")
 
 
-def _check_name(group: str) -> None:
-    """A group is written between `*` and sizes, so that its name must be told from both."""
-    if not re.fullmatch(r"[^\W\d][\w.-]*", group):
-        raise SpecError(
-            f"'{group}' cannot name a group; names start with a letter and hold letters, digits and _ . -"
-        )
-
-
 def _size(axis: Axis) -> int:
     return prod(factor.size for factor in axis)
-
-
-def _natural(name: str) -> list[Any]:
-    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", name) if part]
-
-
-def _write_axis(axis: Axis) -> str:
-    return " * ".join(str(factor) for factor in axis) or "1"
-
-
-def _reasons(axis: Axis) -> str:
-    return "; ".join(dict.fromkeys(factor.reason for factor in axis if factor.reason))
-
-
-def _read_axis(path: str, number: int, text: Any, groups: dict[str, int], reasons: list[Any]) -> Axis:
-    if not isinstance(text, str):
-        raise SpecError(f"'{path}', axis {number}: expected a product such as \"7 * g0\", not {text!r}")
-    reason = reasons[number] if number < len(reasons) and isinstance(reasons[number], str) else ""
-    factors = []
-    for word in text.split("*"):
-        word = word.strip()
-        if word in groups:
-            factors.append(Factor(groups[word], word))
-        elif word.isascii() and word.isdigit() and int(word) > 0:
-            factors.append(Factor(int(word), None, reason))
-        else:
-            raise SpecError(f"'{path}', axis {number}: '{word}' is neither a group of the spec nor a size")
-    return tuple(f for f in factors if f.group or f.size > 1)
