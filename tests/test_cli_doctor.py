@@ -6,6 +6,7 @@ from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 
+import jax
 import pytest
 
 from bayesin.cli import checks, doctor
@@ -20,7 +21,19 @@ def quick(monkeypatch):
     monkeypatch.setattr(doctor, "CHECKS", {"Python": checks.python, "solver": checks.solver})
 
 
-def test_this_machine_is_well(capsys):
+@pytest.fixture
+def own_cache(monkeypatch, tmp_path):
+    """A cache folder for this test alone; what the doctor tells JAX about it is taken back."""
+    names = [name for name in jax.config.values if "compilation_cache" in name or "persistent_cache" in name]
+    before = {name: jax.config.values[name] for name in names}
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    yield tmp_path
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+def test_this_machine_is_well(capsys, own_cache):
     assert main(["doctor"]) == 0
     printed = capsys.readouterr().out
     for subject in ("Python", "packages", "JAX", "solver", "data", "compilation cache"):
@@ -154,6 +167,14 @@ def test_folders_that_do_not_exist_yet_are_measured_above(tmp_path):
 def test_a_folder_that_cannot_be_written_is_a_problem():
     check = checks._folder("cache", Path("/proc/nowhere"), "set ANOTHER")
     assert check.status == "problem" and check.remedy == "set ANOTHER"
+
+
+def test_a_compilation_cache_that_cannot_be_written_is_a_warning(own_cache, monkeypatch):
+    (check,) = checks.compilation_cache()
+    assert check.status == "ok" and str(own_cache) in check.found
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nowhere")
+    (check,) = checks.compilation_cache()
+    assert check.status == "warning" and "JAX_COMPILATION_CACHE_DIR" in check.remedy
 
 
 def test_a_full_disk_is_a_problem(tmp_path, monkeypatch):

@@ -1,5 +1,7 @@
 """The built-in models against plain numpy, and the promises of `build`."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +14,14 @@ from bayesin.models.norms import EPSILON, FilterResponseNorm, Threshold
 from bayesin.trees import flatten, map_with_path
 
 KEY = jax.random.key(0, impl="unsafe_rbg")  # its bits take much less time to compile
+jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})  # small programs, run once
+
+
+@pytest.fixture(autouse=True)
+def full_precision():
+    """Accelerators multiply in less than single precision by default; the formulas here are exact."""
+    with jax.default_matmul_precision("highest"):
+        yield
 
 
 def _random_params(model, seed=0):
@@ -91,9 +101,7 @@ def test_resnet20_is_the_network_written_out(norm, size):
     params, x = _random_params(model), _input(2, size, size, 3)
     double = jax.tree.map(lambda leaf: leaf.astype(np.float64), params)
     expected = _resnet20(double, x.astype(np.float64), norm)
-    np.testing.assert_allclose(
-        jax.jit(model.apply)(params, x), expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max()
-    )
+    np.testing.assert_allclose(jit(model.apply)(params, x), expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("norm, vectors", [("layernorm", 2), ("frn", 2)])
@@ -164,7 +172,7 @@ def test_bfloat16_computes_in_bfloat16_on_float32_parameters(name, norm):
     jaxpr = jax.make_jaxpr(half.apply)(params, x)
     heavy = _equations(jaxpr.jaxpr, {"dot_general", "conv_general_dilated"})
     assert heavy and all(var.aval.dtype == jnp.bfloat16 for eqn in heavy for var in eqn.invars)
-    logits, expected = jax.jit(half.apply)(params, x), jax.jit(single.apply)(params, x)
+    logits, expected = jit(half.apply)(params, x), jit(single.apply)(params, x)
     assert logits.dtype == expected.dtype == jnp.float32
     # eight bits, some twenty roundings on the way, each up to 2^-8 of the value
     assert np.abs(logits - expected).max() < 20 * 2**-8 * np.abs(expected).max()
@@ -191,7 +199,7 @@ def test_double_precision_parameters_compute_in_double_precision(name):
 
 def test_apply_is_traced_once():
     model = models.build("mlp", (8,), 4, width=8)
-    apply = jax.jit(model.apply)
+    apply = jit(model.apply)
     for seed in range(3):
         apply(_random_params(model, seed), _input(2, 8))
     assert apply._cache_size() == 1
@@ -201,8 +209,8 @@ def test_a_stack_of_networks_is_the_networks_one_by_one():
     model = models.build("resnet20", (8, 8, 1), 3, width=2)
     members, x = [_random_params(model, seed) for seed in range(2)], _input(2, 8, 8, 1)
     stack = jax.tree.map(lambda *leaves: jnp.stack(leaves), *members)
-    together = jax.jit(jax.vmap(model.apply, in_axes=(0, None)))(stack, x)
-    apart = jnp.stack([jax.jit(model.apply)(member, x) for member in members])
+    together = jit(jax.vmap(model.apply, in_axes=(0, None)))(stack, x)
+    apart = jnp.stack([jit(model.apply)(member, x) for member in members])
     np.testing.assert_allclose(together, apart, rtol=1e-3, atol=1e-4)
 
 

@@ -82,5 +82,5 @@ def _install(wheel, folder):
     venv.create(folder, with_pip=True)
     constraints = ["--constraint", CONSTRAINTS] if CONSTRAINTS.is_file() else []
     pip = [folder / "bin" / "python", "-m", "pip", "--disable-pip-version-check"]
-    _run(*pip, "install", "--quiet", *constraints, wheel, cwd=folder)
+    _run(*pip, "install", "--quiet", "--no-compile", *constraints, wheel, cwd=folder)
     return folder / "bin"

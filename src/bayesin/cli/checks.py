@@ -151,14 +151,14 @@ def disk() -> list[Check]:
 
 
 def compilation_cache() -> list[Check]:
-    """Where JAX keeps compiled programs between runs, if anywhere."""
-    import jax
+    """Where compiled programs are kept between runs."""
+    from .compilation import use_compilation_cache
 
-    folder = jax.config.values["jax_compilation_cache_dir"]
-    if not folder:
-        tip = "to compile once and not in every run: export JAX_COMPILATION_CACHE_DIR=~/.cache/bayesin/jax"
-        return [Check("compilation cache", "ok", "off", tip)]
-    return [_folder("compilation cache", Path(folder), "set JAX_COMPILATION_CACHE_DIR to a folder of your own")]
+    folder, mend = use_compilation_cache(), "set JAX_COMPILATION_CACHE_DIR to a folder of your own"
+    if folder is None:
+        found = "off: the user's cache folder cannot be written, so that every run compiles anew"
+        return [Check("compilation cache", "warning", found, mend)]
+    return [_folder("compilation cache", folder, mend)]
 
 
 CHECKS: dict[str, Callable[[], list[Check]]] = {
