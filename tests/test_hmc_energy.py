@@ -36,7 +36,7 @@ def test_energy_difference_equals_float64_where_float32_energies_do_not():
     def tree(leaf):
         return {"a": jnp.asarray(leaf[:300_000]), "b": jnp.asarray(leaf[300_000:])}
 
-    found = jax.jit(lambda: energy_difference((tree(w0), tree(p0)), (tree(w1), tree(p1)), (l0, l1), 1.0))()
+    found = jax.jit(energy_difference)((tree(w0), tree(p0)), (tree(w1), tree(p1)), (l0, l1), 1.0)
     wide = [s.astype(np.float64) for s in states]
     exact = 0.5 * (wide[2] ** 2 - wide[0] ** 2 + wide[3] ** 2 - wide[1] ** 2).sum() + (wide[4] - wide[5]).sum()
     # √(number of terms) roundings of terms of size one

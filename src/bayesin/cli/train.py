@@ -1,5 +1,6 @@
 """`bayesin train`: posteriors of a network, in a run folder."""
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -8,19 +9,20 @@ from rich.markup import escape
 
 from ..data import load
 from ..experiments import Outcome, RunConfig, make_training, preset, run
-from ..inference import VI, Ensemble, Progress
+from ..experiments.config import METHODS
+from ..inference import HMC, VI, Ensemble, Progress
 from .compilation import use_compilation_cache
 from .flags import given, optional_flags
 from .main import Common
 from .output import Bar, Output
 from .signals import stoppable
 
-_Settings = optional_flags("_Settings", Common, VI, Ensemble)
+_Settings = optional_flags("_Settings", Common, VI, Ensemble, HMC)
 
 
 @dataclass(frozen=True)
 class Train(_Settings):  # pyright: ignore[reportGeneralTypeIssues]
-    """Train mean-field posteriors, or an ensemble, and write them to a run folder.
+    """Train mean-field posteriors or an ensemble, or sample by HMC, and write the result to a run folder.
 
     A preset gives the settings of the papers; every single one can be changed by its own flag. Running the same
     command again does nothing when it is done, and goes on where it was when it was stopped or killed.
@@ -38,8 +40,8 @@ class Train(_Settings):  # pyright: ignore[reportGeneralTypeIssues]
     """Normalisation of resnet20."""
     preset: Literal["paper", "converged", "demo"] | None = None
     """paper: SGD, stds stay near 0.01. converged: Adam, stds grow towards the prior. demo: the digits, T = 0.1."""
-    method: Literal["vi", "ensemble"] = "vi"
-    """Mean-field variational inference, or a deep ensemble of maximum-a-posteriori networks."""
+    method: Literal["vi", "ensemble", "hmc"] = "vi"
+    """Mean-field variational inference, a deep ensemble of maximum-a-posteriori networks, or full-batch HMC."""
     key: int = 0
     """Seed of everything that is random."""
     out: Path | None = None
@@ -79,13 +81,14 @@ class Train(_Settings):  # pyright: ignore[reportGeneralTypeIssues]
         """The run that the flags describe."""
         fields: dict[str, Any] = {} if self.preset is None else preset(self.preset, self.data, self.model)
         width, depth = fields.pop("width", None), fields.pop("depth", 3)
-        fields = {name: value for name, value in fields.items() if self.method == "vi" or name != "temperature"}
+        known = {field.name for field in dataclasses.fields(METHODS[self.method])}
+        fields = {name: value for name, value in fields.items() if name in known}  # presets are written for vi
         if self.data.endswith(".npz") and load(self.data, self.root, self.limit).classes is None:
             fields["likelihood"] = "gaussian"
         return RunConfig(
             data=self.data,
             model=self.model,
-            training=make_training(self.method, fields | given(self, VI, Ensemble)),
+            training=make_training(self.method, fields | given(self, VI, Ensemble, HMC)),
             key=self.key,
             width=self.width if self.width is not None else width,
             depth=self.depth if self.depth is not None else depth,
@@ -100,6 +103,9 @@ _STAGES = {"load": "reading data, compiling"}
 
 def _title(config: RunConfig) -> str:
     training = config.training
+    if isinstance(training, HMC):
+        sampled = f"{training.chains} × {training.samples} HMC samples of {config.model} on {config.data}"
+        return f"{sampled}, {training.iterations:,} iterations of {training.steps} steps"
     width = f" of width {config.width}" if config.width else ""
     what = "posteriors" if config.method == "vi" else "networks"
     rate = f"{training.optimiser} {training.learning_rate:g}"
@@ -108,6 +114,11 @@ def _title(config: RunConfig) -> str:
 
 def _show(bar: Bar, progress: Progress) -> None:
     row = progress.row
+    if "acceptance" in row:
+        error = abs(row["energy_error"]).mean()
+        note = f"acceptance {row['acceptance'].mean():.2f}, energy error {error:.3g}"
+        bar.update(progress.step, note, progress.steps)
+        return
     right = f", accuracy {row['accuracy'].mean():.1%}" if "accuracy" in row else ""
     note = f"{row['steps_per_second']:,.0f} steps/s, loss {row['loss'].mean():.3f}{right}"
     bar.update(progress.step, note, progress.steps)
@@ -123,12 +134,23 @@ def _table(out: Output, config: RunConfig, done: Outcome) -> None:
         )
     out.table("", ["member", "test accuracy", "test loss (nats)", "mean std"], rows)
     memory, times = done.results["memory"], _times(done)["seconds"]
-    out.line(
-        f"{done.results['weights']:,} weights; each member keeps {_bytes(memory['member'])} on the device while it "
-        f"trains, a step needs {_bytes(memory['work'])} besides, the data {_bytes(memory['data'])}"
-    )
+    if "chains" in done.results:
+        _mixing(out, done.results["chains"])
+    if memory is not None:
+        out.line(
+            f"{done.results['weights']:,} weights; each member keeps {_bytes(memory['member'])} on the device while "
+            f"it trains, a step needs {_bytes(memory['work'])} besides, the data {_bytes(memory['data'])}"
+        )
     took = f"{done.results['steps']:,} steps in {times['train']:.1f} s, the test set {times['test']:.1f} s"
     out.line(f"Done already ({took})" if done.reused else took)
+
+
+def _mixing(out: Output, chains: dict[str, Any]) -> None:
+    shares = ", ".join(f"{share:.2f}" for share in chains["acceptance"])
+    steps = ", ".join(f"{step:.3g}" for step in chains["step_size"])
+    known = {name: "–" if chains[name] is None else f"{chains[name]:.4g}" for name in ("rhat_max", "ess_min")}
+    out.line(f"{chains['samples']} samples; accepted {shares} at step {steps}; of the predictions the largest R-hat")
+    out.line(f"is {known['rhat_max']}, the smallest effective sample size {known['ess_min']}")
 
 
 def _times(done: Outcome) -> dict[str, Any]:

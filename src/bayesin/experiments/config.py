@@ -11,11 +11,12 @@ import numpy as np
 
 from ..data import Dataset
 from ..errors import ArtifactError, ConfigError
-from ..inference import VI, Ensemble
-from ..inference.training import OPERATIONAL, meaningful
+from ..inference import HMC, VI, Ensemble
+from ..inference.training import OPERATIONAL
 from ..models import Model, build
 
-METHODS = {"vi": VI, "ensemble": Ensemble}
+METHODS = {"vi": VI, "ensemble": Ensemble, "hmc": HMC}
+Settings = VI | Ensemble | HMC
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class RunConfig:
 
     data: str
     model: str
-    training: VI | Ensemble
+    training: Settings
     key: int = 0
     width: int | None = None  # None: the paper's
     depth: int = 3
@@ -35,7 +36,7 @@ class RunConfig:
 
     @property
     def method(self) -> str:
-        """vi or ensemble."""
+        """vi, ensemble or hmc."""
         return next(name for name, kind in METHODS.items() if type(self.training) is kind)
 
     def to_json(self) -> dict[str, Any]:
@@ -79,7 +80,7 @@ class RunConfig:
     def hash(self) -> str:
         """Ten digits that name the run; how often it is saved does not change them."""
         plain = {name: getattr(self, name) for name in _FIELDS if name != "training"}
-        plain |= {"method": self.method, "training": meaningful(self.training)}
+        plain |= {"method": self.method, "training": _decisive(self.training)}
         text = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()[:10]
 
@@ -106,10 +107,10 @@ def differences(first: RunConfig, second: RunConfig) -> list[str]:
     return [f"{n} {left.get(n)!r}, not {right.get(n)!r}" for n in left | right if left.get(n) != right.get(n)]
 
 
-def make_training(method: str, fields: dict[str, Any]) -> VI | Ensemble:
+def make_training(method: str, fields: dict[str, Any]) -> Settings:
     """Settings of a method from field names; an unknown one is named with its nearest neighbour."""
     if method not in METHODS:
-        raise ConfigError(f"there is no method '{method}'; choose {' or '.join(METHODS)}")
+        raise ConfigError(f"there is no method '{method}'; choose one of {', '.join(METHODS)}")
     known = {field.name for field in dataclasses.fields(METHODS[method])}
     for name in fields:
         if name not in known:
@@ -121,5 +122,10 @@ def make_training(method: str, fields: dict[str, Any]) -> VI | Ensemble:
 
 def _flat(config: RunConfig) -> dict[str, Any]:
     plain = {name: getattr(config, name) for name in _FIELDS if name != "training"} | {"method": config.method}
-    training = dataclasses.asdict(config.training)
-    return plain | {name: value for name, value in training.items() if name not in OPERATIONAL}
+    return plain | _decisive(config.training)
+
+
+def _decisive(training: Settings) -> dict[str, Any]:
+    """The settings that decide the result; how often and in how many files it is saved does not."""
+    operational = (*OPERATIONAL, "draws_per_file")
+    return {name: value for name, value in dataclasses.asdict(training).items() if name not in operational}

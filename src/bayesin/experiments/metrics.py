@@ -46,7 +46,12 @@ def rows_of(trace: dict[str, np.ndarray]) -> list[dict[str, Any]]:
 
 
 def _line(row: dict[str, Any]) -> str:
-    return json.dumps({name: _plain(value) for name, value in row.items()}, allow_nan=False) + "\n"
+    return json.dumps(plain(row), allow_nan=False) + "\n"
+
+
+def plain(row: dict[str, Any]) -> dict[str, Any]:
+    """A row as JSON can hold it."""
+    return {name: _plain(value) for name, value in row.items()}
 
 
 def _plain(value: Any) -> Any:

@@ -25,14 +25,14 @@ from ..errors import BayesinError, ConfigError, TrainingError
 from ..evaluation import Normal, evaluate
 from ..evaluation.metrics import accuracy
 from ..files import read_json, remove_leftovers, write_json
-from ..inference import VI, Fit, Progress, fit_ensemble, fit_vi
+from ..inference import HMC, VI, Fit, Progress, fit_ensemble, fit_hmc, fit_vi
 from ..models import Model
 from ..posteriors import Gaussian, Samples
 from ..store import save_posterior
 from ..trees import flatten
 from .config import RunConfig, build_model, differences
 from .lock import locked
-from .metrics import append_metrics, rows_of, write_metrics
+from .metrics import append_metrics, plain, rows_of, write_metrics
 from .provenance import provenance
 
 TEST = 0x7E57  # stream of the final look at the test set
@@ -127,9 +127,11 @@ def _work(
         "members": scores,
         "weights": _weights(fit.posteriors[0]),
         "steps": int(fit.trace["step"][-1]),
-        "memory": fit.memory._asdict(),
+        "memory": None if fit.memory is None else fit.memory._asdict(),
     }
-    if config.method == "ensemble":
+    if config.method == "hmc":
+        results["chains"] = _mixing(fit)
+    if config.method in ("ensemble", "hmc"):
         results["ensemble"] = _predictive(config, model, data, fit.posterior, fit)
     seconds = {"train_seconds": float(fit.trace["seconds"][-1]), "test_seconds": time.perf_counter() - tested}
     return results, seconds
@@ -152,10 +154,28 @@ def _fit(config: RunConfig, folder: Path, model: Model, data: Dataset, on_progre
     training = config.training
     if isinstance(training, VI):
         return fit_vi(key, model, data, training, **options)
+    if isinstance(training, HMC):
+        return fit_hmc(key, model, data, training, **options)
     return fit_ensemble(key, model, data, training, **options)
 
 
+def _mixing(fit: Fit) -> dict[str, Any]:
+    """Whether the chains accept and agree, after burn-in."""
+    after = {name: column[fit.config.burn_in :] for name, column in fit.trace.items()}
+    found = {
+        "samples": len(fit.posterior),
+        "acceptance": after["accepted"].mean(0),
+        "energy_error": np.abs(after["energy_error"]).mean(0),
+        "step_size": after["step_size"][-1],
+    }
+    found |= {name: after[name][-1] for name in ("rhat_max", "rhat_median", "ess_min", "ess_median")}
+    return plain(found)
+
+
 def _members(fit: Fit) -> list[Any]:
+    """What is tested one by one; the draws of a chain are one posterior."""
+    if isinstance(fit.config, HMC):
+        return []
     if isinstance(fit.posteriors[0], Samples):
         return [fit.posteriors[0][i] for i in range(len(fit.posteriors[0]))]
     return list(fit.posteriors)

@@ -58,17 +58,15 @@ def compensated_sum(values: jax.Array) -> jax.Array:
 
 
 def compensated_pair(values: jax.Array) -> Pair:
-    """Returns (sum, remainder): halves are added pairwise, and what each addition rounds off is kept."""
-    high = values.reshape(-1)
-    if not high.size:
-        return jnp.zeros((), high.dtype), jnp.zeros((), high.dtype)
-    low = jnp.zeros_like(high)
-    while high.size > 1:
-        half = (high.size + 1) // 2
-        high, low = (jnp.pad(part, (0, 2 * half - part.size)) for part in (high, low))
-        total, error = _two_sum(high[:half], high[half:])
-        high, low = total, low[:half] + low[half:] + error
-    return high[0], low[0]
+    """Returns (sum, remainder): what each addition rounds off is added up beside the sum."""
+    flat = values.reshape(-1)
+    zero = jnp.zeros((), flat.dtype)
+    return tuple(jax.lax.reduce((flat, jnp.zeros_like(flat)), (zero, zero), _add, (0,)))  # in any order
+
+
+def _add(first: Pair, second: Pair) -> Pair:
+    total, error = _two_sum(first[0], second[0])
+    return total, first[1] + second[1] + error
 
 
 def squares(tree: Tree) -> jax.Array:

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from ...posteriors import standard_normal
 from ...trees import Tree
 from .energy import energy_difference
 from .target import Target, log_posterior
@@ -46,7 +46,7 @@ def iterate(
     from blackjax.mcmc.proposal import static_binomial_sampling
 
     key_momentum, key_accept = jax.random.split(key)
-    momentum = jax.tree.map(lambda leaf: leaf[0], standard_normal(key_momentum, chain.position, 1))
+    momentum = _standard_normal(key_momentum, chain.position)
     one_step = getattr(integrators, integrator)(target.log_density, _kinetic_energy)
     begin = integrators.IntegratorState(chain.position, momentum, chain.log_density, chain.gradient)
     end = trajectory.static_integration(one_step)(begin, step_size, steps)
@@ -58,6 +58,15 @@ def iterate(
     chain, (accepted, acceptance, *_) = static_binomial_sampling(key_accept, -error, chain, proposal)  # pyright: ignore[reportArgumentType]
     info = Info(acceptance, accepted.astype(jnp.float32), error, log_posterior(target, chain.position, chain.terms))
     return chain, info
+
+
+def _standard_normal(key: jax.Array, like: Tree) -> Tree:
+    """One long draw, cut into leaves: compiles faster than one draw for each."""
+    leaves, structure = jax.tree.flatten(like)
+    ends = np.cumsum([leaf.size for leaf in leaves])
+    pieces = jnp.split(jax.random.normal(key, (int(ends[-1]),), jnp.float32), ends[:-1])
+    shaped = [piece.reshape(leaf.shape).astype(leaf.dtype) for piece, leaf in zip(pieces, leaves, strict=True)]
+    return jax.tree.unflatten(structure, shaped)
 
 
 def _kinetic_energy(momentum: Tree, position: Tree = None) -> jax.Array:

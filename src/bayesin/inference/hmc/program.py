@@ -30,9 +30,10 @@ def begin(apply: Apply, config: HMC, positions: Tree, chunks: Chunks) -> Running
     """Returns chains that stand at `positions`."""
     initial, *_ = _adaptation(config)
     steps = jnp.full((config.chains,), config.step_size, jnp.float32)
-    return Running(
-        jax.vmap(partial(start_chain, _target(apply, config, chunks)))(positions), jax.vmap(initial)(steps)
-    )
+    chains = jax.vmap(partial(start_chain, _target(apply, config, chunks)))(positions)
+    # blackjax starts from Python numbers, whose weak types would compile the iteration twice
+    adaptation = jax.tree.map(lambda leaf: leaf + jnp.zeros((), leaf.dtype), jax.vmap(initial)(steps))
+    return Running(chains, adaptation)
 
 
 @partial(jax.jit, static_argnums=(0, 1), donate_argnums=2)
