@@ -43,9 +43,10 @@ class Training:
     clip: float = 0.0
     """Largest global norm of the gradient; 0 means no clipping."""
     compute: Literal["float32", "bfloat16"] = "float32"
-    """What the network computes in; parameters and optimiser stay float32."""
+    """What the network computes in; parameters, optimiser and loss stay float32."""
     parallel: Literal["auto", "vmap", "sequence"] = "auto"
     """Members side by side (vmap), or one after the other through one compiled program (sequence).
+    In sequence a member has the same bits however many there are; side by side it agrees to rounding.
     auto: vmap for nets without convolutions on an accelerator, else sequence."""
     shard: Literal["auto", "members", "batch", "none"] = "auto"
     """What is spread over several devices. auto: the members if there are enough, else the batch."""
