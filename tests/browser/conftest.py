@@ -27,7 +27,7 @@ class Browser:
         self.problems: list[str] = []
         self.requests: list[str] = []
         self.page.on("console", lambda message: self._note(f"console {message.type}: {message.text}"))
-        self.page.on("pageerror", lambda error: self._note(f"error: {error}"))
+        self.page.on("pageerror", lambda error: self._note(f"error: {error} {error.stack}"))
         self.page.on("dialog", lambda dialog: (self._note(f"dialog: {dialog.message}"), dialog.dismiss()))
         self.page.on("request", lambda request: self.requests.append(request.url))
 

@@ -107,6 +107,8 @@ def _check_posterior(posterior: Mapping[str, Any]) -> None:
         _need(
             fits, f"posterior.layers[{number}]", f"needs a name, and five quantiles of std and snr for {len(names)}"
         )
+        rows = [row for kind in ("std", "snr") for row in layer[kind]]
+        _need(all(_quantiles(row) for row in rows), f"posterior.layers[{number}]", "has quantiles that fall")
     for number, group in enumerate(posterior.get("units") or []):
         fits = {"name", "size"} <= set(group) and len(group.get("pruned") or []) == len(names)
         _need(fits, f"posterior.units[{number}]", f"needs name, size and {len(names)} counts")
@@ -124,6 +126,13 @@ def _rising(values: Sequence[Any]) -> bool:
     if any(value is None for value in values):
         return False
     return all(one < other for one, other in pairwise(values))
+
+
+def _quantiles(row: Sequence[Any]) -> bool:
+    """Five numbers that do not fall, or nothing at all (a point has no signal-to-noise ratio)."""
+    if all(value is None for value in row):
+        return True
+    return None not in row and all(one <= other for one, other in pairwise(row))
 
 
 def _need(holds: bool, where: str, what: str) -> None:

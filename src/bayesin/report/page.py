@@ -66,7 +66,7 @@ def render(reports: Sequence[Mapping[str, Any]]) -> str:
         "policy": html.escape(_policy([theme, plotly, script])),
         "style": _asset("page.css"),
         "theme": theme,
-        "data": _embed({"runs": list(reports)}),
+        "data": _embed({"runs": [{name: part for name, part in report.items() if part} for report in reports]}),
         "plotly": plotly,
         "script": script,
     }

@@ -8,14 +8,14 @@ function alignmentSection(run, state) {
   if (groups.length) figures.push(movedFigure(groups));
   if (Object.keys(alignment.similarity || {}).length) figures.push(...similarityFigures(alignment, state));
   if (Object.keys(alignment.correlation || {}).length) figures.push(correlationFigure(alignment, state));
-  if (alignment.stds) figures.push(stdFigure(alignment.stds));
+  if (alignment.stds && alignment.stds.curves) figures.push(stdFigure(alignment.stds));
   state.afterMount.push(() => figures.forEach((plot) => plot.draw()));
   return section("alignment", "The alignment", ...(alignment.says || []).map((text) => lead(text)),
     groupControl(alignment, state), el("div", { class: "grid" }, figures.map((plot) => plot.node)));
 }
 
 function groupControl(alignment, state) {
-  const names = Object.keys(alignment.similarity || alignment.correlation || {});
+  const names = Object.keys({ ...alignment.similarity, ...alignment.correlation });
   if (!names.length) return null;
   state.group = names.includes(state.group) ? state.group : names[0];
   if (names.length === 1) return null;

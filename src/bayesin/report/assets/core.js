@@ -82,7 +82,7 @@ function figure(options) {
   const target = el("div", { class: "plot", role: "img", "aria-label": options.label || options.title, "data-plot": options.name });
   const head = el("div", { class: "head" }, el("h3", {}, options.title), options.control);
   const node = el("figure", { class: options.width }, head, target, el("figcaption", {}, options.says));
-  const plot = { node, target, options, draw: () => drawPlot(plot) };
+  const plot = { node, target, options, drawing: Promise.resolve(), draw: () => { plot.drawing = drawPlot(plot); return plot.drawing; } };
   plots.push(plot);
   return plot;
 }
@@ -91,8 +91,13 @@ function drawPlot({ target, options }) {
   const height = options.fit ? options.fit(target.clientWidth) : narrow() ? options.phone || options.height : options.height;
   target.style.height = height + "px";
   const { data, layout } = options.draw(ink());
-  return Plotly.react(target, data, { ...layout, height }, { displayModeBar: false, responsive: true, displaylogo: false });
+  const drawing = Plotly.react(target, data, { ...layout, height }, { displayModeBar: false, responsive: true, displaylogo: false });
+  // A plot that has left the page while it was drawn has no size, which is no error of the page.
+  return drawing.catch((error) => { if (target.isConnected) throw error; });
 }
+
+// Plotly draws in steps; taking a plot apart waits for the last of them.
+const clear = (plot) => plot.drawing.finally(() => Plotly.purge(plot.target));
 
 function table(columns, rows, options = {}) {
   const head = el("thead", {}, el("tr", {}, columns.map((column) => el("th", { scope: "col" }, column))));

@@ -9,8 +9,9 @@ const runs = JSON.parse(document.getElementById("data").textContent).runs;
 let shown = { state: { refresh: [] } };
 
 function mount(which) {
+  shown.state.gone = true;
   if (shown.state.stop) shown.state.stop();
-  plots.forEach((plot) => Plotly.purge(plot.target));
+  plots.forEach(clear);
   plots.length = 0;
   const run = runs[which], state = { afterMount: [], perGroup: [], refresh: [] };
   const built = SECTIONS.map(([id, title, build]) => [id, title, build(run, state)]).filter(([, , node]) => node);
@@ -43,8 +44,12 @@ window.addEventListener("resize", () => {
   settle = setTimeout(() => {
     const changed = narrow() !== wasNarrow;
     wasNarrow = narrow();
-    plots.filter((plot) => changed || plot.options.fit).forEach((plot) => { Plotly.purge(plot.target); plot.draw(); });
-    if (changed) shown.state.refresh.forEach((act) => act());
+    const { state } = shown, stale = plots.filter((plot) => changed || plot.options.fit);
+    Promise.all(stale.map(clear)).then(() => {
+      if (state.gone) return;
+      stale.forEach((plot) => plot.draw());
+      if (changed) state.refresh.forEach((act) => act());
+    });
   }, 120);
 });
 setTheme(document.documentElement.dataset.theme, false);

@@ -61,8 +61,8 @@ function planePlot(plane, field, colours) {
 // Far away the values run off; the scale covers what the report asks for, or nine tenths of the plane.
 function scaleOf(plane, field, flat) {
   const at = (share) => flat[Math.round(share * (flat.length - 1))];
-  if (field.name === "nll") return [flat[0], present(plane.cut) ? Math.min(plane.cut, at(1)) : at(0.9)];
-  return [at(0.1), at(1)];
+  const [low, high] = field.name === "nll" ? [at(0), plane.cut > at(0) ? Math.min(plane.cut, at(1)) : at(0.9)] : [at(0.1), at(1)];
+  return high > low ? [low, high] : [low, low + 1e-6 + Math.abs(low) * 1e-3]; // a flat plane still needs a scale
 }
 
 // White with a dark edge, so that the line is seen on bright and on dark ground.

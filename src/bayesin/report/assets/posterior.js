@@ -4,18 +4,21 @@ function posteriorSection(run, state) {
   const posterior = run.posterior;
   if (!posterior) return null;
   const figures = [];
-  if (posterior.layers) figures.push(stdLayers(posterior), snrFigure(posterior));
+  if ((posterior.layers || []).length) figures.push(stdLayers(posterior), snrFigure(posterior));
   const pruned = posterior.units && posterior.units.length ? prunedTable(posterior) : null;
   state.afterMount.push(() => figures.forEach((plot) => plot.draw()));
   return section("posterior", "The posteriors", ...(posterior.says || []).map((text) => lead(text)),
     el("div", { class: "grid" }, figures.map((plot) => plot.node)), pruned);
 }
 
-// Boxes from stored quantiles: 5, 25, 50, 75 and 95 per cent.
+// Boxes from stored quantiles: 5, 25, 50, 75 and 95 per cent. A point has no signal-to-noise ratio, hence no box.
 function boxes(layers, names, key, colours) {
-  return names.map((name, at) => ({ type: "box", name: plain(name), x: layers.map((layer) => plain(layer.name)),
-    lowerfence: layers.map((layer) => layer[key][at][0]), q1: layers.map((layer) => layer[key][at][1]), median: layers.map((layer) => layer[key][at][2]),
-    q3: layers.map((layer) => layer[key][at][3]), upperfence: layers.map((layer) => layer[key][at][4]), line: { color: at ? colours.third : colours.aligned, width: 1.6 }, fillcolor: faint(at ? colours.third : colours.aligned, 0.25), hoverformat: ".3g" }));
+  return names.map((name, at) => {
+    const known = layers.filter((layer) => present(layer[key][at][0])), colour = at ? colours.third : colours.aligned;
+    const quantile = (number) => known.map((layer) => layer[key][at][number]);
+    return { type: "box", name: plain(name), x: known.map((layer) => plain(layer.name)), lowerfence: quantile(0), q1: quantile(1), median: quantile(2),
+      q3: quantile(3), upperfence: quantile(4), line: { color: colour, width: 1.6 }, fillcolor: faint(colour, 0.25), hoverformat: ".3g" };
+  });
 }
 
 function stdLayers(posterior) {

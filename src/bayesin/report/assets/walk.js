@@ -7,7 +7,7 @@ function walkSection(run, state) {
   const taus = walk.taus, output = el("output", { for: "tau", "aria-live": "polite" });
   const slider = el("input", { id: "tau", type: "range", min: 0, max: taus.length - 1, step: 1, value: middle(taus), "aria-label": "Position on the path, tau" });
   const play = el("button", { type: "button" });
-  const numbers = el("div"), images = walk.images ? imageCards(walk, kinds) : null;
+  const numbers = el("div"), images = walk.images && (walk.images.labels || []).length ? imageCards(walk, kinds) : null;
   const calibration = figure({
     name: "calibration", title: "Calibration", width: "w4", height: 330, phone: 280, label: "Calibration plot at the chosen tau",
     says: "How sure the network is against how often it is right; larger marks hold more images. On the diagonal its confidence can be believed; above it, it is not sure enough, below it too sure. Faint: fewer than five images.",
@@ -31,6 +31,7 @@ function walkSection(run, state) {
     waiting = true; // at most one redraw a frame, however fast the slider moves
     requestAnimationFrame(() => {
       waiting = false;
+      if (state.gone) return; // another run is shown by now
       figures.forEach((plot) => plot.draw());
       (state.markers || []).forEach((plot) => plot.draw());
     });
