@@ -61,7 +61,11 @@ def assert_same(fit, undisturbed):
 
 @pytest.mark.parametrize(
     "moment",
-    ["between checkpoints", "while a checkpoint is written", pytest.param("again and again", marks=pytest.mark.slow)],
+    [
+        "between checkpoints",
+        pytest.param("while a checkpoint is written", marks=pytest.mark.slow),
+        pytest.param("again and again", marks=pytest.mark.slow),
+    ],
 )
 def test_killed_and_started_again(tmp_path, undisturbed, moment):
     if moment == "again and again":

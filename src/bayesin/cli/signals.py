@@ -1,6 +1,7 @@
 """Ctrl-C and SIGTERM as a request that is granted at the next good moment; a second one is not waited for."""
 
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -27,6 +28,8 @@ def stoppable() -> Iterator[Stop]:
         if stop.asked:
             raise KeyboardInterrupt
         stop.asked = True
+        if sys.stderr.isatty():
+            sys.stderr.write("\nstopping as soon as this interval is saved; once more stops at once\n")
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

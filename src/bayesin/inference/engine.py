@@ -83,8 +83,10 @@ def train(
     """
     prepared = prepare(key, problem)
     plan, config, arrays = prepared.plan, problem.config, problem.arrays
-    convolutional = config.parallel == "auto" and has_convolution(plan.apply, prepared.params, arrays.x[:2])
-    arrangement = arrange(config, problem.count, convolutional, jax.devices())
+    devices = jax.devices()
+    asked = config.parallel == "auto" and devices[0].platform != "cpu"  # elsewhere the answer changes nothing
+    convolutional = asked and has_convolution(plan.apply, prepared.params, arrays.x[:2])
+    arrangement = arrange(config, problem.count, convolutional, devices)
     plan = plan.with_sharding(batch_sharding(arrangement))
     shared = place_shared(arrangement, Shared(arrays.x, arrays.y, prepared.centre))
     tested = config.eval_every and arrays.x_test is not None
