@@ -6,7 +6,11 @@ import numpy as np
 import pytest
 
 from bayesin.errors import PosteriorError
+from bayesin.evaluation import evaluate, predict
+from bayesin.matching import align
+from bayesin.paths import geodesic
 from bayesin.posteriors import LowRankGaussian, Samples
+from bayesin.store import describe, load_posterior, save_posterior
 from bayesin.symmetry import PermutationSpec
 
 SPEC = PermutationSpec.parse({"a": ["2", "g0"], "b/c": ["g0"]}, {"g0": 3})
@@ -66,3 +70,38 @@ def test_misuse_is_refused():
         LowRankGaussian({"a": jnp.ones(3)}, {"a": jnp.ones((2, 4))})
     with pytest.raises(PosteriorError, match="same leading axis"):
         LowRankGaussian({"a": jnp.ones(3), "b": jnp.ones(1)}, {"a": jnp.ones((2, 3)), "b": jnp.ones((3, 1))})
+
+
+def test_alignment_compares_marginals_and_moves_the_factors():
+    q = LowRankGaussian.from_samples(samples())
+    perms = {"g0": np.array([2, 0, 1])}
+    found = align(q, q.permute(SPEC, perms), SPEC, key=jax.random.key(0))
+    assert isinstance(found.posterior, LowRankGaussian) and found.objective == pytest.approx(0, abs=1e-6)
+    np.testing.assert_array_equal(found.perms["g0"], np.argsort(perms["g0"]))
+    np.testing.assert_allclose(found.posterior.factors["a"], q.factors["a"])
+    with pytest.raises(PosteriorError, match="marginal"):
+        geodesic(q, q)
+
+
+def test_prediction_averages_over_correlated_draws():
+    """Weights that cancel in every draw leave the prediction certain, which their marginals do not."""
+    params = {"a": jnp.array([[1.0], [3.0]]), "b": jnp.array([[-1.0], [-3.0]])}
+    q = LowRankGaussian.from_samples(Samples(params))
+
+    def apply(p, x):
+        return jnp.stack([x * (p["a"] + p["b"]), jnp.zeros_like(x)], -1)
+
+    x, key = np.ones(2, np.float32), jax.random.key(0)
+    np.testing.assert_allclose(np.exp(predict(q, apply, x, key=key, samples=16)), 0.5, atol=1e-5)
+    found = evaluate(q.marginal, apply, (x, np.zeros(2, np.int32)), key=key, samples=16)
+    assert found.ratios.std() > 0.1
+
+
+def test_files_hold_mean_and_factors(tmp_path):
+    q = LowRankGaussian.from_samples(samples())
+    path = save_posterior(tmp_path / "q.safetensors", q, spec=SPEC)
+    about, back = describe(path), load_posterior(path)
+    assert about.kind == "lowrank" and about.weights == 9 and isinstance(back, LowRankGaussian)
+    jax.tree.map(np.testing.assert_array_equal, back.factors, q.factors)
+    like = jax.tree.map(lambda leaf: leaf, q.mean)
+    jax.tree.map(np.testing.assert_array_equal, load_posterior(path, like=like).mean, q.mean)

@@ -21,7 +21,7 @@ import numpy as np
 from jax.core import Tracer
 
 from .errors import ConfigError, ModelError, PosteriorError
-from .posteriors import Gaussian, Samples
+from .posteriors import Gaussian, LowRankGaussian, Samples
 from .trees import Tree, check_same_structure, flatten
 
 
@@ -115,6 +115,8 @@ def as_gaussian(posterior: Gaussian | Tree) -> Gaussian:
     """A Gaussian as it is, a parameter tree as the Gaussian that is certain of it."""
     if isinstance(posterior, Samples):
         raise PosteriorError("a path needs Gaussians or points; fold the samples into one with bayesin.compact")
+    if isinstance(posterior, LowRankGaussian):
+        raise PosteriorError("a path needs mean-field Gaussians or points; q.marginal is that of a low-rank one")
     return posterior if isinstance(posterior, Gaussian) else Gaussian.point(posterior)
 
 

@@ -1,7 +1,8 @@
 """Posteriors and alignments as files: safetensors with a JSON header, whole or absent, checked on reading.
 
-A posterior is one file of flat arrays, `mean/<path>` and `std/<path>` of a Gaussian, or `params/<path>` of
-a sample set (leading axis: the samples) or of a point. The header's metadata are strings: `format`,
+A posterior is one file of flat arrays, `mean/<path>` and `std/<path>` of a Gaussian, `mean/<path>` and
+`factors/<path>` of a low-rank one (leading axis: the factors), or `params/<path>` of a sample set (leading
+axis: the samples) or of a point. The header's metadata are strings: `format`,
 `version`, `kind`, `checksum`, and the JSON texts `spec` and `metadata` (model description, data set,
 whatever the writer adds). No code is stored and none is run. Any safetensors reader opens it:
 
@@ -22,13 +23,14 @@ import numpy as np
 
 from .errors import ArtifactError, BayesinError, ModelError, PosteriorError, SpecError
 from .files import parse_json
-from .posteriors import Gaussian, Samples
+from .posteriors import Gaussian, LowRankGaussian, Samples
 from .symmetry import Perms, PermutationSpec
 from .tensors import BLOCK, CODES, read_header, read_tensors, write_tensors
 from .trees import Tree, flatten, unflatten
 
 POSTERIOR, ALIGNMENT, VERSION = "bayesin-posterior", "bayesin-alignment", 1
-PARTS = {"gaussian": ("mean", "std"), "samples": ("params",), "point": ("params",)}
+PARTS = {"gaussian": ("mean", "std"), "lowrank": ("mean", "factors"), "samples": ("params",), "point": ("params",)}
+STACKED = {("samples", "params"), ("lowrank", "factors")}  # parts with a leading axis
 DEEPEST = 64  # levels of a parameter tree
 
 
@@ -38,7 +40,7 @@ class Description:
 
     format: str
     version: int
-    kind: str  # gaussian, samples, point; alignment
+    kind: str  # gaussian, lowrank, samples, point; alignment
     tensors: dict[str, tuple[str, tuple[int, ...]]]  # name -> (type, shape)
     metadata: dict[str, Any]
     spec: PermutationSpec | None
@@ -47,7 +49,7 @@ class Description:
     def weights(self) -> int:
         """Number of weights of one network (running statistics included)."""
         lead = 1 if self.kind == "samples" else 0
-        shapes = [shape for name, (_, shape) in self.tensors.items() if not name.startswith("std/")]
+        shapes = [shape for name, (_, shape) in self.tensors.items() if not name.startswith(("std/", "factors/"))]
         return sum(int(np.prod(shape[lead:], dtype=np.int64)) for shape in shapes)
 
 
@@ -62,7 +64,7 @@ class StoredAlignment:
 
 def save_posterior(
     path: Path | str,
-    posterior: Gaussian | Samples | Tree,
+    posterior: Gaussian | LowRankGaussian | Samples | Tree,
     *,
     spec: PermutationSpec | None = None,
     metadata: Mapping[str, Any] | None = None,
@@ -103,7 +105,7 @@ def save_posterior(
     return write_tensors(path, tensors, _metadata(POSTERIOR, kind, spec, metadata))
 
 
-def load_posterior(path: Path | str, *, like: Tree | None = None) -> Gaussian | Samples | Tree:
+def load_posterior(path: Path | str, *, like: Tree | None = None) -> Gaussian | LowRankGaussian | Samples | Tree:
     """Reads what `save_posterior` wrote: a Gaussian, a sample set, or the parameter tree of a point.
 
     Args:
@@ -116,19 +118,20 @@ def load_posterior(path: Path | str, *, like: Tree | None = None) -> Gaussian | 
     """
     arrays, strings = read_tensors(path)
     kind = _check_strings(path, strings, POSTERIOR)
-    parts = _split(path, arrays, PARTS[kind])
+    parts = _split(path, arrays, PARTS[kind], stacked=kind == "lowrank")
     for name, value in arrays.items():
         wrong = _wrong_values(name, value)
         if wrong:
             raise ArtifactError(f"{path}: {wrong}")
-    trees = [_rebuild(path, part, like, 1 if kind == "samples" else 0) for part in parts.values()]
+    trees = [_rebuild(path, part, like, int((kind, name) in STACKED)) for name, part in parts.items()]
     try:
         if kind == "samples":
             samples = Samples(trees[0])
             if len(samples) == 0:
                 raise PosteriorError("holds no samples")
             return samples
-        return Gaussian(*trees) if kind == "gaussian" else trees[0]
+        kinds = {"gaussian": Gaussian, "lowrank": LowRankGaussian}
+        return kinds[kind](*trees) if kind in kinds else trees[0]
     except PosteriorError as error:
         raise ArtifactError(f"{path}: {error}") from None
 
@@ -179,6 +182,8 @@ def describe(path: Path | str) -> Description:
 def _parts_of(posterior: Any) -> tuple[str, dict[str, Tree]]:
     if isinstance(posterior, Gaussian):
         return "gaussian", {"mean": posterior.mean, "std": posterior.std}
+    if isinstance(posterior, LowRankGaussian):
+        return "lowrank", {"mean": posterior.mean, "factors": posterior.factors}
     if isinstance(posterior, Samples):
         return "samples", {"params": posterior.params}
     return "point", {"params": posterior}
@@ -254,8 +259,10 @@ def _read_spec(path: Path | str, strings: dict[str, str]) -> PermutationSpec | N
         raise ArtifactError(f"{path}: {error}" if str(path) not in str(error) else str(error)) from None
 
 
-def _split(path: Path | str, arrays: dict[str, np.ndarray], parts: tuple[str, ...]) -> dict[str, dict[str, Any]]:
-    """Arrays by part; every part must have the same paths and shapes."""
+def _split(
+    path: Path | str, arrays: dict[str, np.ndarray], parts: tuple[str, ...], *, stacked: bool = False
+) -> dict[str, dict[str, Any]]:
+    """Arrays by part; every part must have the same paths and shapes, but for one leading axis where stacked."""
     split: dict[str, dict[str, Any]] = {part: {} for part in parts}
     for name, array in arrays.items():
         part, _, leaf = name.partition("/")
@@ -272,7 +279,7 @@ def _split(path: Path | str, arrays: dict[str, np.ndarray], parts: tuple[str, ..
         if odd:
             raise ArtifactError(f"{path}: '{odd[0][:80]}' is not in both {first[0]} and {part}")
         for leaf, array in leaves.items():
-            if array.shape != first[1][leaf].shape:
+            if array.shape[stacked:] != first[1][leaf].shape:
                 raise ArtifactError(
                     f"{path}: '{leaf}' has shape {first[1][leaf].shape} in {first[0]} and {array.shape} in {part}"
                 )

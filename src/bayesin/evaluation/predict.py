@@ -18,7 +18,7 @@ import numpy as np
 
 from ..errors import ConfigError, DataError, ModelError, PosteriorError
 from ..paths import Mixture, as_gaussian, is_point
-from ..posteriors import Gaussian, Samples
+from ..posteriors import Gaussian, LowRankGaussian, Samples
 from ..trees import Tree
 from .chunks import Plan, in_chunks, plan
 from .stream import Posterior, categorical, stream
@@ -67,7 +67,7 @@ def evaluate(
     """Returns the marginal likelihood of every example, and the class probabilities.
 
     Args:
-        posterior: a Gaussian, a sample set (its members are the draws), a mixture, or a point.
+        posterior: a Gaussian (mean-field or low-rank), a sample set (whose members are the draws), a mixture, a point.
         apply: the network, `apply(params, x)`.
         data: inputs and targets, batch first; targets are whole labels for the categorical likelihood.
         key: seed of the draws; None where nothing is drawn (a point, a sample set).
@@ -87,6 +87,10 @@ def evaluate(
         >>> found.log_probs.shape, found.ratios.shape
         ((3, 4), (16,))
     """
+    if isinstance(posterior, LowRankGaussian):
+        posterior = Samples(
+            posterior.sample(_needed(key), samples)
+        )  # few draws of correlated weights: kept in memory
     posterior = as_posterior(posterior)
     prepared = prepare(posterior, apply, data, samples, log_likelihood, chunks)
     return evaluate_prepared(posterior, prepared, key, samples)
@@ -155,11 +159,9 @@ def evaluate_prepared(posterior: Posterior, data: Prepared, key: jax.Array | Non
         samples, key = len(posterior), jax.random.key(0)  # nothing is drawn
     if isinstance(posterior, Mixture) and is_point(posterior.first) and is_point(posterior.second):
         samples, key = 1, jax.random.key(0)
-    if key is None:
-        raise ConfigError("key= is needed to draw from this posterior; for example key=jax.random.key(0)")
     found = stream(
         posterior,
-        key,
+        _needed(key),
         data.x,
         data.y,
         apply=data.apply,
@@ -181,6 +183,12 @@ def evaluate_prepared(posterior: Posterior, data: Prepared, key: jax.Array | Non
             f"{result.log_likelihood[bad]}; look for NaN or huge weights, stds or inputs"
         )
     return result
+
+
+def _needed(key: jax.Array | None) -> jax.Array:
+    if key is None:
+        raise ConfigError("key= is needed to draw from this posterior; for example key=jax.random.key(0)")
+    return key
 
 
 def _shapes(posterior: Posterior) -> Tree:

@@ -12,14 +12,14 @@ References: Ainsworth et al. 2023 (points); Rossi et al. 2023 (distributions).
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import numpy as np
 
 from ..errors import ConfigError, SpecError, SymmetryError
-from ..posteriors import Gaussian
+from ..posteriors import Gaussian, LowRankGaussian
 from ..symmetry import Perms, PermutationSpec
 from .descent import Descent, Sweep, descend
 from .features import build
@@ -65,7 +65,7 @@ def align(
     """Returns the permutations of `source` that locally minimise its distance to `target`.
 
     Args:
-        target: a `Gaussian`, or a point as a plain parameter tree. It stays where it is.
+        target: a `Gaussian`, mean-field or low-rank, or a point as a plain parameter tree. It stays where it is.
         source: what is moved; or a list, and the result is a list.
         spec: which axes move together.
         key: decides the visiting order and the random starts.
@@ -101,8 +101,17 @@ def align(
         _check_order(order, spec)
     options = (spec, cost, order, restarts, init, max_sweeps, frozenset(exclude), check, relative_tolerance, on_sweep)
     if isinstance(source, list):
-        return [_align(target, one, jax.random.fold_in(key, i), *options) for i, one in enumerate(source)]
-    return _align(target, source, key, *options)
+        return [_align_any(target, one, jax.random.fold_in(key, i), *options) for i, one in enumerate(source)]
+    return _align_any(target, source, key, *options)
+
+
+def _align_any(target: Any, source: Any, key: jax.Array, spec: PermutationSpec, *options: Any) -> Alignment:
+    """Low-rank Gaussians are compared by mean and marginal std, which bounds their W₂² from below."""
+    target = target.marginal if isinstance(target, LowRankGaussian) else target
+    if not isinstance(source, LowRankGaussian):
+        return _align(target, source, key, spec, *options)
+    found = _align(target, source.marginal, key, spec, *options)
+    return replace(found, posterior=source.permute(spec, found.perms))
 
 
 def _align(

@@ -16,6 +16,7 @@ import numpy as np
 from ..errors import ModelError, PosteriorError
 from ..symmetry import Perms, PermutationSpec, permute
 from ..trees import Tree, check_same_structure
+from .gaussian import Gaussian
 from .samples import Samples
 
 
@@ -77,6 +78,11 @@ class LowRankGaussian(eqx.Module):
     def permute(self, spec: PermutationSpec, perms: Perms) -> "LowRankGaussian":
         """Returns the posterior with its units reordered."""
         return LowRankGaussian(permute(self.mean, spec, perms), permute(self.factors, spec, perms))
+
+    @property
+    def marginal(self) -> Gaussian:
+        """The mean-field Gaussian with the same mean and the same std of every weight."""
+        return Gaussian(self.mean, self.std)
 
     @property
     def std(self) -> Tree:
