@@ -72,9 +72,10 @@ def build(target: Any, source: Any, spec: PermutationSpec, cost: str, exclude: f
         if path not in exclude and not _is_integer(mean0[path]) and not _is_integer(mean1[path]):
             sides = [(mean0, std0), (mean1, std1)]
             raw.append(Term(layout, *(tuple(factored(f[path], layout) for f in side if f) for side in sides)))
-    terms = raw
-    if cost == "kl":
-        terms = [_kl_term(term) for term in raw]
+    if not np.isfinite(norm0 * norm1):  # the numbers are finite, their squares are not in float32
+        raw = [_widened(term) for term in raw]
+    terms = [_kl_term(term) for term in raw] if cost == "kl" else raw
+    if cost == "kl" or not np.isfinite(norm0 * norm1):
         norm0 = sum(_square(array) for term in terms for array in term.target) ** 0.5
         norm1 = sum(_square(array) for term in terms for array in term.source) ** 0.5
     dtype = np.result_type(np.float32, *(array for term in terms for array in (*term.target, *term.source)))
@@ -103,6 +104,11 @@ def factored(array: np.ndarray, layout: Layout) -> np.ndarray:
     """Returns the array in factored shape; half precision is widened before anything is summed."""
     array = array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
     return array.reshape(layout.shape)
+
+
+def _widened(term: Term) -> Term:
+    target, source = (tuple(array.astype(np.float64) for array in side) for side in (term.target, term.source))
+    return Term(term.layout, target, source)
 
 
 def _kl_term(raw: Term) -> Term:

@@ -1,0 +1,158 @@
+"""The similarity: against its definition, kept up to date incrementally, on the host and on a device."""
+
+import importlib.util
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from bayesin import PermutationSpec, align, permute
+from bayesin.matching import similarity as module
+from bayesin.matching.features import build
+from bayesin.matching.objective import gain_of_units, objective
+from bayesin.matching.similarity import Similarities
+from test_align import QUADRATIC, assert_same_perms, mlp_spec, random_gaussian, random_tree
+
+RESNET = PermutationSpec.parse(
+    {
+        "stem": ["3", "3", "2", "s"],
+        "a": ["3", "3", "s", "i"],
+        "b": ["3", "3", "i", "s"],
+        "scale": ["s"],
+        "inner": ["i"],
+        "flat": ["4 * s", "j"],
+        "out": ["j", "3"],
+    },
+    {"s": 6, "i": 5, "j": 7},
+)
+SPECS = {"mlp": mlp_spec(4, 7, 6, 5, 3), "resnet": RESNET, **QUADRATIC}
+SPECS["three groups"] = PermutationSpec.parse({"w": ["g0", "g1", "g2"], "b": ["g1"]}, {"g0": 3, "g1": 4, "g2": 3})
+
+
+def problem_of(spec, dtype=np.float64, cost="wasserstein"):
+    return build(random_gaussian(spec, 0, dtype), random_gaussian(spec, 1, dtype), spec, cost, frozenset())
+
+
+def plain_align():
+    path = Path(__file__).parents[1] / "benchmarks" / "_plain_align.py"
+    spec = importlib.util.spec_from_file_location("_plain_align", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.plain_align
+
+
+@pytest.mark.parametrize("on_device", [False, True])
+@pytest.mark.parametrize("name", [name for name in SPECS if name not in QUADRATIC])
+def test_differences_of_the_similarity_are_differences_of_w2(name, on_device):
+    """2⟨P' − P, C⟩ = W₂²(P) − W₂²(P'), whatever rows and columns were shifted by."""
+    spec, rng = SPECS[name], np.random.default_rng(0)
+    dtype = np.float32 if on_device else np.float64
+    problem = problem_of(spec, dtype)
+    similarities = Similarities(problem, on_device=on_device)
+    perms = spec.identity()
+    for step in range(12):
+        group = list(spec.sizes)[step % len(spec.sizes)]
+        alike = similarities.of(group, perms)
+        new = rng.permutation(spec.sizes[group])
+        if step % 2:  # also small moves, which are exchanged for few units only
+            new = perms[group].copy()
+            new[[0, 1]] = new[[1, 0]]
+        rows = np.arange(new.size)
+        predicted = 2 * (alike[rows, new] - alike[rows, perms[group]]).sum(dtype=np.float64)
+        before, after = objective(problem, perms), objective(problem, {**perms, group: new})
+        tolerance = 1e-10 if dtype is np.float64 else 1e-5
+        np.testing.assert_allclose(predicted, before - after, atol=tolerance * before)
+        np.testing.assert_allclose(gain_of_units(problem, group, perms, new), before - after, atol=tolerance * before)
+        perms = {**perms, group: new}
+
+
+@pytest.mark.parametrize("cost", ["wasserstein", "means", "kl"])
+def test_gain_of_units_for_every_cost(cost):
+    spec = SPECS["mlp"]
+    problem, perms = problem_of(spec, cost=cost), SPECS["mlp"].random(jax.random.key(0))
+    new = perms["g1"].copy()
+    new[:3] = new[[2, 0, 1]]
+    expected = objective(problem, perms) - objective(problem, {**perms, "g1": new})
+    np.testing.assert_allclose(gain_of_units(problem, "g1", perms, new), expected, rtol=1e-9)
+
+
+def test_blocks_smaller_than_a_tensor_give_the_same(monkeypatch):
+    problem, perms = problem_of(RESNET), RESNET.random(jax.random.key(0))
+    whole = {group: Similarities(problem).of(group, perms) for group in RESNET.sizes}
+    monkeypatch.setattr(module, "BLOCK", 100)
+    similarities = Similarities(problem)
+    for group in RESNET.sizes:
+        similarities.of(group, RESNET.identity())
+        np.testing.assert_allclose(similarities.of(group, perms), whole[group], atol=1e-12)
+
+
+def test_forget_starts_over():
+    problem = problem_of(SPECS["mlp"])
+    similarities = Similarities(problem)
+    first = similarities.of("g1", SPECS["mlp"].identity()).copy()
+    similarities.of("g1", SPECS["mlp"].random(jax.random.key(0)))
+    similarities.forget()
+    np.testing.assert_array_equal(similarities.of("g1", SPECS["mlp"].identity()), first)
+
+
+@pytest.mark.parametrize("name", QUADRATIC)
+def test_swap_gains_are_exact(name):
+    from bayesin.matching.swaps import disjoint, swap_gains
+
+    spec = SPECS[name]
+    problem, perms = problem_of(spec), spec.random(jax.random.key(0))
+    gains = 2 * swap_gains(problem, "g0", perms, Similarities(problem).of("g0", perms))
+    before = objective(problem, perms)
+    for a in range(spec.sizes["g0"]):
+        for b in range(a):
+            new = perms["g0"].copy()
+            new[[a, b]] = new[[b, a]]
+            np.testing.assert_allclose(gains[a, b], before - objective(problem, {"g0": new}), atol=1e-10 * before)
+    pairs = disjoint(gains)
+    assert len(set(pairs.reshape(-1).tolist())) == pairs.size
+    assert (gains[pairs[:, 0], pairs[:, 1]] > 0).all()
+
+
+@pytest.mark.parametrize("kind", [random_tree, random_gaussian])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("spec", [mlp_spec(20, 40, 50, 40, 10), RESNET], ids=["mlp", "resnet"])
+def test_same_permutations_as_the_plain_loop_at_equal_order(spec, kind, dtype):
+    if spec is RESNET:  # the plain loop knows axes of one factor only
+        spec = PermutationSpec.parse(
+            {"stem": ["3", "3", "2", "s"], "a": ["3", "3", "s", "i"], "b": ["3", "3", "i", "s"], "d": ["s", "5"]},
+            {"s": 24, "i": 32},
+        )
+    target, source = kind(spec, 0, dtype), kind(spec, 1, dtype)
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        order = [list(map(str, rng.permutation(list(spec.sizes)))) for _ in range(60)]
+        ours = align(target, source, spec, key=jax.random.key(0), order=order)
+        trees = (
+            ([target], [source]) if kind is random_tree else ([target.mean, target.std], [source.mean, source.std])
+        )
+        wide = [[{p: leaf.astype(np.float64) for p, leaf in tree.items()} for tree in side] for side in trees]
+        perms, history = plain_align()(*wide, spec, order)
+        assert_same_perms(ours.perms, perms)
+        np.testing.assert_allclose(ours.history, history, rtol=1e-6)
+        assert ours.converged
+
+
+def test_the_device_path_finds_the_same_alignment(monkeypatch):
+    spec = mlp_spec(20, 30, 30, 10)
+    target, source = random_gaussian(spec, 0, np.float32), random_gaussian(spec, 1, np.float32)
+    host = align(target, source, spec, key=jax.random.key(0), restarts=3)
+    monkeypatch.setattr(module.device, "available", lambda: True)
+    device = align(target, source, spec, key=jax.random.key(0), restarts=3)
+    assert_same_perms(host.perms, device.perms)
+    np.testing.assert_allclose(host.history, device.history, rtol=1e-6)
+
+
+def test_move_agrees_with_permute_on_factored_axes():
+    from bayesin.matching import move
+
+    tree, perms = random_tree(RESNET, 0), RESNET.random(jax.random.key(0))
+    for left, right in zip(
+        jax.tree.leaves(move(tree, RESNET, perms)), jax.tree.leaves(permute(tree, RESNET, perms)), strict=True
+    ):
+        np.testing.assert_array_equal(left, right)
