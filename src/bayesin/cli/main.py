@@ -39,6 +39,11 @@ VERBS = {
     "barrier": Verb(
         "barrier:Barrier", "measure the loss on the way between two posteriors", "bayesin barrier run-a run-b --align"
     ),
+    "compact": Verb(
+        "compact:Fold",
+        "fold an ensemble or HMC samples into one Gaussian",
+        "bayesin compact ensemble --reference mean --out one",
+    ),
     "report": Verb(
         "report:Report", "write the page of one or several runs from their numbers", "bayesin report demo"
     ),

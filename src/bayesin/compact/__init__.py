@@ -8,3 +8,5 @@ from .moments import moments as moments
 from .moments import rebase as rebase
 from .pruning import keep_mask as keep_mask
 from .pruning import prune as prune
+from .scores import Score as Score
+from .scores import scores as scores

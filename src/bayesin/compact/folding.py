@@ -35,6 +35,7 @@ class Compact:
     """One posterior in place of many samples, and what it took to get there."""
 
     posterior: Gaussian | LowRankGaussian
+    direct: Gaussian  # fitted to the samples as they came, for comparison
     perms: dict[str, np.ndarray]  # {group: (samples, units)}; new[i] = old[perm[i]]
     reference: Tree  # the network that all samples were matched to
     transpositions: dict[str, np.ndarray]  # {group: (samples,)}
@@ -115,6 +116,7 @@ def compact(
         posterior = LowRankGaussian.from_samples(rebase(samples, spec, found.perms), rank)
     return Compact(
         posterior=posterior,
+        direct=Gaussian(before.mean, before.std),
         perms=found.perms,
         reference=after.mean if _is(reference, "mean") else _reference(samples, reference),
         transpositions=by_group,

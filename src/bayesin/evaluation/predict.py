@@ -67,7 +67,7 @@ def evaluate(
     """Returns the marginal likelihood of every example, and the class probabilities.
 
     Args:
-        posterior: a Gaussian (mean-field or low-rank), a sample set (whose members are the draws), a mixture, a point.
+        posterior: a Gaussian (mean-field or low-rank), a sample set (its members are the draws), a mixture, a point.
         apply: the network, `apply(params, x)`.
         data: inputs and targets, batch first; targets are whole labels for the categorical likelihood.
         key: seed of the draws; None where nothing is drawn (a point, a sample set).

@@ -1,0 +1,125 @@
+"""`bayesin compact` on sample files: what it writes, what it says, what it refuses."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from bayesin import Gaussian, LowRankGaussian, Samples, discover, permute
+from bayesin.cli.main import main
+from bayesin.models import build
+from bayesin.store import describe, load_posterior, save_posterior
+from bayesin.tensors import read_tensors
+
+pytest.importorskip("tyro")
+ABOUT = {"name": "mlp", "input_shape": [8, 8, 1], "classes": 10, "width": 8, "depth": 1}
+METADATA = {"model": ABOUT, "data": {"name": "digits", "limit": 60}}
+MODEL = build("mlp", (8, 8, 1), 10, width=8, depth=1)
+
+
+@pytest.fixture(scope="module")
+def spec():
+    params = MODEL.init(jax.random.key(0))
+    return discover(MODEL.apply, params, np.zeros((2, 8, 8, 1), np.float32))
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory, spec):
+    """Noisy copies of one network, shuffled, as the sample set of a run folder."""
+    base = jax.tree.map(np.asarray, MODEL.init(jax.random.key(0)))
+    rng = np.random.default_rng(0)
+    nets = []
+    for _ in range(5):
+        noisy = jax.tree.map(lambda leaf: leaf + (0.01 * rng.normal(size=leaf.shape)).astype(np.float32), base)
+        nets.append(permute(noisy, spec, {"g0": rng.permutation(8)}))
+    folder = tmp_path_factory.mktemp("run")
+    save_posterior(folder / "posterior-0.safetensors", Samples.stack(nets), metadata=METADATA)
+    return folder
+
+
+def fold(capsys, *arguments):
+    code = main(["compact", *map(str, arguments), "--json"])
+    captured = capsys.readouterr()
+    return code, json.loads(captured.out) if captured.out.strip() else {}, captured.err
+
+
+def test_shuffled_samples_become_one_gaussian(tmp_path, capsys, stack, spec):
+    before = (stack / "posterior-0.safetensors").read_bytes()
+    code, result, _ = fold(capsys, stack, "--reference", "mean", "--match", "weights", "--out", tmp_path / "one")
+    assert code == 0
+    assert result["spread_after"] < 0.02 < result["spread_before"] and result["converged"]
+    assert len(result["transpositions"]["g0"]) == 5
+    posterior = load_posterior(result["posterior"])
+    assert isinstance(posterior, Gaussian)
+    about = describe(result["posterior"])
+    assert about.spec == spec and about.metadata["model"] == ABOUT
+    perms, strings = read_tensors(tmp_path / "one" / "permutations.safetensors")
+    assert perms["perms/g0"].shape == (5, 8) and strings["format"] == "bayesin-permutations"
+    stored = json.loads((tmp_path / "one" / "compact.json").read_text())
+    assert stored["scores"] == result["scores"]
+    scores = result["scores"]
+    assert scores["samples"]["agreement"] == 1 and scores["samples"]["total_variation"] == 0
+    assert scores["compact"]["total_variation"] < 0.05 < scores["direct"]["total_variation"]
+    assert (stack / "posterior-0.safetensors").read_bytes() == before
+    # the result is a posterior like any other
+    assert main(["align", result["posterior"], str(stack) + "#1", "--out", str(tmp_path / "moved"), "--json"]) == 0
+
+
+def test_other_references_matches_and_families(tmp_path, capsys, stack):
+    flags = ["--untested", "--draws", 4]
+    code, first, _ = fold(
+        capsys, stack, "--reference", "first", "--match", "activations", "--out", tmp_path / "a", *flags
+    )
+    assert code == 0 and first["transpositions"]["g0"][0] == 0 and first["scores"] == {}
+    code, third, _ = fold(capsys, stack, "--reference", f"{stack}#3", "--out", tmp_path / "b", *flags)
+    assert code == 0 and third["transpositions"]["g0"][3] == 0
+    assert third["spread_after"] == pytest.approx(first["spread_after"], rel=1e-6)
+    code, low, _ = fold(capsys, stack, "--family", "lowrank", "--every", 2, "--out", tmp_path / "c", *flags)
+    assert code == 0 and low["samples"] == 3
+    assert isinstance(load_posterior(low["posterior"]), LowRankGaussian)
+
+
+def test_people_get_tables(tmp_path, capsys, stack):
+    assert main(["compact", str(stack), "--out", str(tmp_path / "one"), "--draws", "4"]) == 0
+    text = capsys.readouterr().out
+    for word in ("Transpositions", "Spread", "agreement", "mean network", "converged", "discovered and verified"):
+        assert word in text
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ([], "needs samples and a place"),
+        (["RUN"], "needs samples and a place"),
+        (["nowhere", "--out", "OUT"], "no run folder or file"),
+        (["RUN#1", "--out", "OUT"], "is one network"),
+        (["RUN", "--out", "RUN"], "would overwrite the input"),
+        (["RUN", "--out", "OUT", "--every", "0"], "start at 1"),
+        (["RUN", "--out", "OUT", "--every", "9"], "at least two samples"),
+        (["RUN", "--out", "OUT", "--rank", "2"], "rank is for"),
+        (["RUN", "--out", "OUT", "--reference", "last"], "no run folder or file"),
+    ],
+)
+def test_misuse_is_one_line_and_writes_nothing(tmp_path, capsys, stack, arguments, message):
+    places = {"RUN": str(stack), "OUT": str(tmp_path / "out"), "RUN#1": f"{stack}#1"}
+    code, _, error = fold(capsys, *[places.get(word, word) for word in arguments])
+    assert code == 2 and message in " ".join(error.split())
+    assert not (tmp_path / "out").exists()
+
+
+def test_results_are_not_overwritten_by_chance(tmp_path, capsys, stack):
+    flags = ["--untested", "--out", tmp_path / "one"]
+    assert fold(capsys, stack, *flags)[0] == 0
+    code, _, error = fold(capsys, stack, *flags)
+    assert code == 2 and "--force" in error
+    assert fold(capsys, stack, *flags, "--force")[0] == 0
+
+
+def test_a_bare_stack_needs_to_be_told_its_model(tmp_path, capsys, stack):
+    bare = save_posterior(tmp_path / "bare.safetensors", load_posterior(stack / "posterior-0.safetensors"))
+    code, _, error = fold(capsys, bare, "--out", tmp_path / "one")
+    assert code == 2 and "--model" in error
+    flags = ["--model", "mlp", "--width", 8, "--depth", 1, "--data", "digits", "--limit", 60, "--draws", 4]
+    code, result, _ = fold(capsys, bare, "--out", tmp_path / "one", *flags)
+    assert code == 0 and result["spread_after"] < 0.02
