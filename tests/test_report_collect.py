@@ -142,7 +142,7 @@ def test_the_plane_section(data):
     corners = [gaussian(seed) for seed in (0, 1, 2)]
     test = (data.x_test, data.y_test)
     found = plane(corners, apply, test, key=jax.random.key(0), prior_variance=1.0, resolution=5, samples=2)
-    section = plain(collect.plane_section(found, 20, [0.1, 0.2, 0.3], ["a", "b", "c"]))
+    section = plain(collect.plane_section(found, 20, [0.1, 0.2, 0.3], ["a", "b", "c"], posterior=True))
     np.testing.assert_allclose(section["nll"], -found.log_likelihood / 20, rtol=1e-5)
     assert np.max(section["log_posterior"]) == 0
     assert [point["role"] for point in section["points"]] == ["target", "source", "aligned"]

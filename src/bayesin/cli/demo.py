@@ -7,8 +7,6 @@ from typing import Any
 from .main import Common
 from .output import Output
 
-SETS = {"test": "test set", "train": "training set"}
-
 
 @dataclass(frozen=True)
 class Demo(Common):
@@ -40,14 +38,17 @@ class Demo(Common):
 
 
 def _rows(demo: Any) -> list[list[str]]:
+    from ..experiments.demo import SETS
+
     first, second = demo.accuracies
     moved, units = demo.units_moved
     rows = [["test accuracy", f"{100 * first:.1f} % and {100 * second:.1f} %"]]
     for name, kinds in demo.barriers.items():
         naive, aligned = kinds["naive"], kinds["aligned"]
         share = f" ({100 * aligned.value / naive.value:.1f} %)" if naive.value > 0 else ""
-        rows.append([f"barrier without alignment, {SETS[name]}", _nats(naive)])
-        rows.append([f"barrier after alignment, {SETS[name]}", _nats(aligned) + share])
+        what = SETS[name]
+        rows.append([f"barrier without alignment, {what}", _nats(naive)])
+        rows.append([f"barrier after alignment, {what}", _nats(aligned) + share])
     rows.append(["units moved", f"{moved} of {units}"])
     rows.append(["largest change of an output by moving them", f"{demo.function_gap:.1e}"])
     rows.append(["seconds", f"{sum(demo.seconds.values()):.0f}"])

@@ -33,9 +33,11 @@ from ..paths import geodesic
 from ..posteriors import Gaussian
 from ..store import save_alignment, save_posterior
 from ..symmetry import PermutationSpec, discover, verify
+from .provenance import provenance
 
 STAGES = {"train": 30, "match": 6, "barrier": 36, "landscape": 18}  # share of the work, for the bar
 TEST, TRAIN = "test", "train"
+SETS = {TEST: "test set", TRAIN: "training set"}
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,7 @@ class Demo:
     barriers: dict[str, dict[str, Barrier]]  # {"test": {"naive": …, "aligned": …}, "train": …}
     plane: Plane
     seconds: dict[str, float]
+    provenance: dict[str, Any]  # versions, machine, commit
 
     @property
     def accuracies(self) -> tuple[float, float]:
@@ -162,7 +165,9 @@ def run_demo(
             exclude=model.statistics,
             on_point=lambda done, points: tell(DemoProgress("landscape", done / points)),
         )
-    demo = Demo(settings, key, data, model, spec, first, second, alignment, gap, barriers, found, clock.seconds)
+    demo = Demo(
+        settings, key, data, model, spec, first, second, alignment, gap, barriers, found, clock.seconds, provenance()
+    )
     save_demo(out, demo)
     return demo
 
@@ -181,6 +186,7 @@ def save_demo(out: Path, demo: Demo) -> None:
     numbers = {name: {kind: one.to_json() for kind, one in kinds.items()} for name, kinds in demo.barriers.items()}
     write_json(out / "barrier.json", numbers)
     write_json(out / "plane.json", demo.plane.to_json())
+    write_json(out / "provenance.json", {**demo.provenance, "seconds": demo.seconds})
     write_json(out / "config.json", {"key": demo.key, **dataclasses.asdict(demo.settings)})
 
 
@@ -192,7 +198,7 @@ def _barriers(first, ends, model, data, settings, key, clock, tell) -> dict[str,
     found: dict[str, dict[str, Barrier]] = {}
     for number, (name, (arrays, samples, kept)) in enumerate(sets.items()):
         found[name] = {}
-        with clock(f"barrier, {name} set"):
+        with clock(f"barrier, {SETS[name]}"):
             for half, (kind, end) in enumerate(ends.items()):
                 done = 2 * number + half
 

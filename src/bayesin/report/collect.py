@@ -7,7 +7,6 @@ themselves; a verb puts together the sections that it has.
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
 from ..data import Dataset
@@ -46,8 +45,13 @@ def walk_section(
     return section
 
 
-def plane_section(plane: Plane, examples: int, losses: Sequence[float], names: Sequence[str]) -> dict[str, Any]:
+def plane_section(
+    plane: Plane, examples: int, losses: Sequence[float], names: Sequence[str], *, posterior: bool = False
+) -> dict[str, Any]:
     """Loss per example on the plane, and the three corners: target, source, aligned.
+
+    With `posterior` the log-posterior too, per example and relative to its best: only where the plane was
+    computed on the training set, since no other likelihood belongs to that posterior.
 
     The scale ends a little above the highest loss of the straight way from the first corner to the second:
     beyond it the plane runs off to losses that would leave no colours for the basins.
@@ -61,8 +65,10 @@ def plane_section(plane: Plane, examples: int, losses: Sequence[float], names: S
     row = int(np.argmin(np.abs(plane.v)))
     between = (plane.u >= 0) & (plane.u <= plane.corners[1, 0])
     ridge = float(loss[row, between].max()) if between.any() else float(loss.max())
-    relative = (plane.log_posterior - plane.log_posterior.max()) / examples
-    return {"x": plane.u, "y": plane.v, "nll": loss, "log_posterior": relative, "points": points, "cut": 1.25 * ridge}
+    section = {"x": plane.u, "y": plane.v, "nll": loss, "points": points, "cut": 1.25 * ridge}
+    if posterior:
+        section["log_posterior"] = (plane.log_posterior - plane.log_posterior.max()) / examples
+    return section
 
 
 def alignment_section(
@@ -206,15 +212,3 @@ def _quantiles(posterior: Gaussian, path: str, kind: str) -> Any:
 def _pruned(posterior: Gaussian, spec: PermutationSpec, group: str, exclude: Collection[str]) -> int:
     mean, std = (unit_vectors(tree, spec, group, exclude) for tree in (posterior.mean, posterior.std))
     return int(pruned_units(mean, std).sum())
-
-
-def versions() -> dict[str, str]:
-    """Versions of what the numbers depend on, and the device."""
-    import platform
-    from importlib.metadata import version
-
-    from .. import __version__
-
-    device = jax.devices()[0]
-    packages = {name: version(name) for name in ("jax", "numpy")}
-    return {"bayesin": __version__, "python": platform.python_version(), **packages, "device": device.device_kind}

@@ -36,9 +36,9 @@ function barrierSection(run, state) {
   const follow = (plot) => plot.target.on("plotly_click", (event) => state.go && state.go(event.points[0].x));
   return section("barrier", "The barrier, before and after",
     lead("The path runs from the first posterior (τ = 0) to the second (τ = 1) along the Wasserstein geodesic: every mean and every standard deviation moves in a straight line. ",
-      "At each τ the loss is that of the averaged prediction of many weight samples; the bands show the Monte-Carlo error of that average. All τ share the same random numbers."),
+      "At each τ the loss is that of the averaged prediction of many weight samples; all τ share the same random numbers, and the bands show the Monte-Carlo error of the height above the chord."),
     names.length > 1 ? choice("Data set", names.map((name) => [name, titles[name] || name]), state.set, (name) => { state.set = name; update(); }) : null,
-    key, el("div", { class: "grid" }, figures.map((plot) => plot.node)), numbers);
+    key, el("div", { class: shown.length === 3 ? "grid trio" : "grid" }, figures.map((plot) => plot.node)), numbers);
 }
 
 function barrierLegend(curves) {

@@ -8,7 +8,7 @@ function tablesSection(run) {
 
 function runSection(run, state) {
   const what = run.run || {}, panels = [[], []];
-  for (const [key, title, side] of [["config", "Settings", 0], ["provenance", "Where and when", 1]]) {
+  for (const [key, title, side] of [["config", "Settings", 0], ["provenance", "Versions and machine", 1]]) {
     const entries = Object.entries(what[key] || {});
     if (entries.length) panels[side].push(el("div", { class: "panel" }, el("h3", {}, title), table([], entries.map(([name, value]) => [name, show(value)]), { class: "text" })));
   }

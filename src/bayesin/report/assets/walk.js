@@ -45,10 +45,10 @@ function walkSection(run, state) {
   state.afterMount.push(show);
   state.refresh.push(show);
   return section("walk", "A walk along the path",
-    lead("Move the slider to walk from the first posterior to the second. At the ends both paths agree: moving units changes nothing there. In between they need not."),
+    lead("Move the slider to walk from the first posterior to the second. At the ends both paths show the same two networks, up to the noise of drawing weights: moving units changes nothing there. In between they need not agree."),
     el("div", { class: "panel slider" }, output, slider, play, el("div", { class: "ends" }, el("span", {}, "first posterior"), el("span", {}, "second posterior"))),
     el("div", { class: "panel" }, numbers),
-    el("div", { class: "grid" }, figures.map((plot) => plot.node)), images ? images.node : null);
+    el("div", { class: "grid trio" }, figures.map((plot) => plot.node)), images ? images.node : null);
 }
 
 const middle = (taus) => Math.floor(taus.length / 2);
