@@ -325,3 +325,14 @@ def test_data_that_do_not_fit_are_refused():
 def test_more_batch_than_data_is_full_batch():
     fit = fit_vi(KEY, toys.mlp(), toys.blobs(), dataclasses.replace(QUICK, batch=500))
     assert fit.trace["step"].tolist() == [1, 2, 3]
+
+
+def test_weights_of_a_finished_module_are_no_gains_and_make_no_independent_members():
+    params = {"w": jnp.array([[1.0, -2.0], [0.5, 3.0]]), "scale": jnp.ones(2)}
+    model = Model(lambda key: params, lambda p, x: (x @ p["w"]) * p["scale"])
+    x, y = np.eye(2, dtype=np.float32).repeat(4, 0), np.arange(2).repeat(4)
+    fit = fit_vi(jax.random.key(0), model, (x, y), VI(epochs=1, batch=8, gains="points"))
+    assert np.all(np.asarray(fit.posterior.std["scale"]) == 0)  # the gain is a point, as asked for
+    assert np.all(np.asarray(fit.posterior.std["w"]) > 0)  # the weights are not
+    with pytest.raises(ConfigError, match="constructor"):
+        fit_vi(jax.random.key(0), model, (x, y), VI(epochs=1, batch=8, members=2))

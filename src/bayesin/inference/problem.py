@@ -1,6 +1,6 @@
 """From settings to what is compiled: roles of the leaves, prior centre, plan, first states.
 
-A norm gain is recognised by its initial value, which is not zero and does not depend on the key.
+A norm gain is recognised by its initial value: one number other than zero that does not depend on the key.
 """
 
 from typing import Any, NamedTuple
@@ -80,7 +80,13 @@ def initialise(model: Model, member: jax.Array) -> Tree:
 
 def _layout(problem: Problem, params: Tree, other: Tree) -> tuple[Layout, jax.Array | None]:
     """Roles of the leaves, and the prior's centre (None where it is zero everywhere)."""
-    gains = {path: leaf for path, leaf in constant_leaves(params, other).items() if np.any(leaf)}
+    same = constant_leaves(params, other)
+    gains = {path: leaf for path, leaf in same.items() if np.any(leaf) and _is_uniform(leaf)}
+    if problem.config.members > 1 and len(same) == len(flatten(params)) and not all(map(_is_uniform, same.values())):
+        raise ConfigError(
+            f"members={problem.config.members}: init gives the same weights for every key, so that the members "
+            "would not be independent; give the adapter a constructor instead of a finished module"
+        )
 
     def role(path: str, leaf: Any) -> Role:
         if path in problem.model.statistics:
@@ -92,6 +98,11 @@ def _layout(problem: Problem, params: Tree, other: Tree) -> tuple[Layout, jax.Ar
         return layout, None
     zeros = {path: np.zeros(jnp.shape(leaf), np.float32) for path, leaf in flatten(params).items()}
     return layout, layout.concatenate([(zeros | gains)[leaf.path] for _, leaf in layout.trained])
+
+
+def _is_uniform(leaf: np.ndarray) -> bool:
+    """Whether all entries are one number; weights of a finished module differ, and are no gains."""
+    return leaf.size < 2 or bool((leaf == leaf.flat[0]).all())
 
 
 def _plan(problem: Problem, layout: Layout) -> Plan:
