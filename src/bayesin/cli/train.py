@@ -50,6 +50,8 @@ class Train(_Settings):  # pyright: ignore[reportGeneralTypeIssues]
     """Folder to look for data in first."""
     limit: int | None = None
     """Use so many examples of each of the training and the test set."""
+    normalise: Literal["standard", "unit"] = "standard"
+    """Inputs with mean 0 and std 1, or left between 0 and 1."""
     test_samples: int = 128
     """Weight samples of the final look at the test set."""
     wait: bool = False
@@ -94,6 +96,7 @@ class Train(_Settings):  # pyright: ignore[reportGeneralTypeIssues]
             depth=self.depth if self.depth is not None else depth,
             norm=self.norm,
             limit=self.limit,
+            normalise=self.normalise,
             test_samples=self.test_samples,
         )
 
