@@ -90,7 +90,9 @@ def resnet20(params, x):
 
 
 def _conv(x, kernel, stride: int):
-    return jax.lax.conv_general_dilated(x, kernel, (stride, stride), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    return jax.lax.conv_general_dilated(
+        x, kernel, (stride, stride), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
 
 
 def _norm(x, params, scale: str, bias: str):
@@ -172,7 +174,10 @@ def random_point(seed: int, spec: PermutationSpec):
 def random_gaussian(seed: int, spec: PermutationSpec) -> Gaussian:
     """Random means, and stds of a tenth of their scale with a spread of a fifth."""
     mean, rng = random_point(seed, spec), np.random.default_rng(seed + 1_000)
-    std = {p: np.float32(0.01) * np.exp(np.float32(0.2) * rng.standard_normal(m.shape, np.float32)) for p, m in mean.items()}
+    std = {
+        p: np.float32(0.01) * np.exp(np.float32(0.2) * rng.standard_normal(m.shape, np.float32))
+        for p, m in mean.items()
+    }
     return Gaussian(mean, std)
 
 

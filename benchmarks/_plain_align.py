@@ -13,15 +13,17 @@ def plain_align(target: list[dict], source: list[dict], spec, order, relative_to
     perms = {group: np.arange(size) for group, size in spec.sizes.items()}
     where = {group: spec.touched_by(group) for group in perms}
     axes = spec.axes
-    value = sum(float(((t[p].astype(float) - s[p]) ** 2).sum()) for t, s in zip(target, source) for p in t)
+    value = sum(
+        float(((t[p].astype(float) - s[p]) ** 2).sum()) for t, s in zip(target, source, strict=True) for p in t
+    )
     history = [value]
     for sweep in order:
         progress = False
         for group in sweep:
             n = perms[group].size
-            similarity = np.zeros((n, n), np.float32)
+            similarity = np.zeros((n, n), target[0][where[group][0][0]].dtype)
             for path, axis, _ in where[group]:
-                for t, s in zip(target, source):
+                for t, s in zip(target, source, strict=True):
                     a = np.moveaxis(t[path], axis, 0).reshape(n, -1)
                     b = s[path]
                     for other, factors in enumerate(axes[path]):
