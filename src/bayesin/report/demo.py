@@ -92,8 +92,8 @@ def _lead(demo: Demo) -> list[str]:
 
 def _summary(demo: Demo) -> list[dict[str, str]]:
     naive, aligned = (demo.barriers[TEST][kind] for kind in ("naive", "aligned"))
-    first, second = (f"{100 * share:.1f} %" for share in demo.accuracies)
-    without, after = (f"{100 * _half_way(one):.1f} %" for one in (naive, aligned))
+    first, second = (_percent(share) for share in demo.accuracies)
+    without, after = (_percent(_half_way(one)) for one in (naive, aligned))
     moved, units = demo.units_moved
     gap = f"no output changes by more than {_power(demo.function_gap)}"
     errors = [f"± {one.standard_error:.3f}, test set" for one in (naive, aligned)]
@@ -150,6 +150,10 @@ def _provenance(demo: Demo) -> dict[str, Any]:
 
 def _seconds(demo: Demo) -> list[dict[str, Any]]:
     return [{"name": name, "seconds": seconds} for name, seconds in demo.seconds.items()]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f}\u00a0%"  # number and sign stay on one line
 
 
 def _power(value: float) -> str:
