@@ -53,7 +53,7 @@ def align(
     *,
     key: jax.Array,
     cost: str = "wasserstein",
-    order: Sequence[Sequence[str]] | None = None,
+    order: Iterable[Sequence[str]] | None = None,
     restarts: int = 1,
     init: Perms | None = None,
     max_sweeps: int = 100,
@@ -97,9 +97,19 @@ def align(
         raise ConfigError(f"restarts and max_sweeps start at 1, not {restarts} and {max_sweeps}")
     if init is not None:
         spec.check_perms(init)
-    if order is not None:
-        _check_order(order, spec)
-    options = (spec, cost, order, restarts, init, max_sweeps, frozenset(exclude), check, relative_tolerance, on_sweep)
+    sweeps = None if order is None else _checked_order(order, spec)[:max_sweeps]
+    options = (
+        spec,
+        cost,
+        sweeps,
+        restarts,
+        init,
+        max_sweeps,
+        frozenset(exclude),
+        check,
+        relative_tolerance,
+        on_sweep,
+    )
     if isinstance(source, list):
         return [_align_any(target, one, jax.random.fold_in(key, i), *options) for i, one in enumerate(source)]
     return _align_any(target, source, key, *options)
@@ -123,11 +133,7 @@ def _align(
     prepared = time.perf_counter() - clock
     searches: list[tuple[str, Descent]] = []
     for index, (name, perms) in enumerate(starts(similarities, key, restarts, init)):
-        sweeps = (
-            list(order)[:max_sweeps]
-            if order is not None
-            else random_order(spec, jax.random.fold_in(key, index), max_sweeps)
-        )
+        sweeps = random_order(spec, jax.random.fold_in(key, index), max_sweeps) if order is None else order
         searches.append((name, descend(similarities, perms, sweeps, tolerance, on_sweep)))
     start, found = min(searches, key=lambda search: search[1].objective)  # the first of equals
     seconds = {name: sum(search.seconds[name] for _, search in searches) for name in found.seconds}
@@ -162,14 +168,16 @@ def _history(found: Descent, reached: float) -> np.ndarray:
     return after
 
 
-def _check_order(order: Sequence[Sequence[str]], spec: PermutationSpec) -> None:
-    sizes = spec.sizes
+def _checked_order(order: Iterable[Sequence[str]], spec: PermutationSpec) -> list[tuple[str, ...]]:
+    sizes, sweeps = spec.sizes, []
     for number, sweep in enumerate(order):
         if isinstance(sweep, str):
             raise SpecError(f"order: sweep {number} is the text '{sweep}'; give a list of group names for each sweep")
         for group in sweep:
             if group not in sizes:
                 raise SpecError(f"order: there is no group '{group}'; the spec has {', '.join(sizes) or 'none'}")
+        sweeps.append(tuple(sweep))
+    return sweeps
 
 
 def _check_function(source: Any, moved: Any, apply: Callable[[Any, Any], Any], x: Any) -> None:
@@ -177,7 +185,7 @@ def _check_function(source: Any, moved: Any, apply: Callable[[Any, Any], Any], x
         before, after = (np.asarray(apply(q.mean if isinstance(q, Gaussian) else q, x)) for q in (source, moved))
     gap, scale = float(np.abs(after - before).max()), float(np.abs(before).max())
     # sums over a layer are reordered, which costs some roundings of its largest terms and no more
-    if not gap <= 1e3 * np.finfo(before.dtype).eps * max(scale, 1.0):
+    if not gap <= 1e3 * float(jax.numpy.finfo(before.dtype).eps) * max(scale, 1.0):
         raise SymmetryError(
             f"the aligned network computes another function: outputs differ by {gap:.3g} of {scale:.3g}; "
             "the spec is wrong for this model, discover and verify it again"

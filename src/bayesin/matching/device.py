@@ -10,10 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+WORTH = 1e9  # multiplications of a sweep from which an accelerator wins; below, calls and compilation dominate
 
-def available() -> bool:
-    """Whether JAX computes on an accelerator by default."""
-    return jax.default_backend() != "cpu"
+
+def is_worth(multiplications: float) -> bool:
+    """Whether JAX computes on an accelerator by default and the work is large enough for one."""
+    return multiplications >= WORTH and jax.default_backend() != "cpu"
 
 
 def put(array: np.ndarray) -> Any:

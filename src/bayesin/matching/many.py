@@ -24,7 +24,7 @@ import numpy as np
 from ..errors import ConfigError, PosteriorError
 from ..posteriors import Gaussian, Samples
 from ..symmetry import Perms, PermutationSpec
-from ..trees import Tree
+from .barycentre import barycentre, zeros_like
 from .descent import Descent, Sweep, descend
 from .features import Problem, Term, build
 from .layout import gather, still
@@ -117,15 +117,6 @@ def align_many(
     )
 
 
-def barycentre(posteriors: Sequence[Any]) -> Gaussian:
-    """Returns the Gaussian with the mean of the means and the mean of the stds, units as they stand.
-
-    Integer leaves have no mean: those of the first posterior are taken.
-    """
-    gaussians = [q if isinstance(q, Gaussian) else Gaussian(q, _zeros(q)) for q in posteriors]
-    return Gaussian(_average([q.mean for q in gaussians]), _average([q.std for q in gaussians]))
-
-
 class _Search:
     """Permutations of all members and the running sum of the moved ones."""
 
@@ -167,7 +158,9 @@ class _Search:
         )
 
     def _align(self, index: int, target: Arrays, order: list[tuple[str, ...]]) -> Descent:
+        clock = time.perf_counter()
         similarities = Similarities(_towards(self.problems[index], target))
+        self.seconds["similarity"] += time.perf_counter() - clock
         perms, potentials = self.perms[index], self.potentials[index]
         found = descend(similarities, perms, order, self.relative_tolerance, None, potentials)
         for name, spent in found.seconds.items():
@@ -204,7 +197,7 @@ def _list(posteriors: Any) -> list[Any]:
 
 def _problems(members: list[Any], spec: PermutationSpec, cost: str, exclude: frozenset[str]) -> list[Problem]:
     mixed = len({isinstance(q, Gaussian) for q in members}) > 1  # then a point is a Gaussian with zero std
-    given = [Gaussian(q, _zeros(q)) if mixed and not isinstance(q, Gaussian) else q for q in members]
+    given = [Gaussian(q, zeros_like(q)) if mixed and not isinstance(q, Gaussian) else q for q in members]
     return [build(given[0], q, spec, cost, exclude) for q in given]
 
 
@@ -215,22 +208,3 @@ def _towards(problem: Problem, target: Arrays) -> Problem:
 
 def _add(first: Arrays, second: Arrays, sign: float) -> Arrays:
     return [tuple(a + sign * b for a, b in zip(x, y, strict=True)) for x, y in zip(first, second, strict=True)]
-
-
-def _zeros(tree: Tree) -> Tree:
-    return jax.tree.map(lambda leaf: np.zeros_like(np.asarray(leaf)), tree)
-
-
-def _average(trees: list[Tree]) -> Tree:
-    return jax.tree.map(_average_leaf, *trees)
-
-
-def _average_leaf(*leaves: Any) -> Any:
-    first = np.asarray(leaves[0])
-    if first.dtype.kind in "biu":
-        return leaves[0]
-    total = np.zeros(first.shape, np.float64)
-    for leaf in leaves:
-        total += np.asarray(leaf)
-    mean = (total / len(leaves)).astype(first.dtype)
-    return jax.device_put(mean, leaves[0].sharding) if isinstance(leaves[0], jax.Array) else mean

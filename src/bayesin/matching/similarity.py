@@ -23,7 +23,7 @@ from ..symmetry import Perms
 from . import device
 from .features import Problem, Term
 from .layout import Layout
-from .stacks import Kinds, norm, sort, stack, transposed
+from .stacks import Kinds, multiplications, norm, sort, stack, transposed
 
 BLOCK = 1 << 22  # numbers copied at a time: bounds the memory, and blocks used again cost no page faults
 
@@ -44,9 +44,10 @@ class Similarities:
 
     def __init__(self, problem: Problem, on_device: bool | None = None):
         self.problem = problem
-        # float64 problems stay on the host, since JAX would silently make them float32
-        self.on_device = problem.dtype == np.float32 and (device.available() if on_device is None else on_device)
         kinds = sort(problem)
+        if on_device is None:
+            on_device = device.is_worth(multiplications(problem, kinds))
+        self.on_device = on_device and problem.dtype == np.float32  # JAX would silently make float64 float32
         put = device.put if self.on_device else lambda array: array
         self._magnitude = dict.fromkeys(kinds, 0.0)  # Σ |target| |source| of what is multiplied for each group
         self.fixed = {group: put(self._fixed(group, kind.fixed)) for group, kind in kinds.items()}

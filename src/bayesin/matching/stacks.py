@@ -35,6 +35,15 @@ def sort(problem: Problem) -> dict[str, Kinds]:
     return kinds
 
 
+def multiplications(problem: Problem, kinds: dict[str, Kinds]) -> float:
+    """Returns the work of one sweep in which every product between two groups is computed anew."""
+    return sum(
+        problem.spec.sizes[group]
+        * sum(array.size for terms in kind.coupled.values() for t in terms for array in t.target)
+        for group, kind in kinds.items()
+    )
+
+
 def stack(side: str, terms: list[Term], groups: tuple[str, ...], dtype: np.dtype) -> np.ndarray:
     """Returns one array (rest, units of each group) of all tensors, means and stds one behind the other, centred."""
     pieces = [(array, term.layout) for term in terms for array in getattr(term, side)]
@@ -58,7 +67,7 @@ def transposed(array: np.ndarray) -> np.ndarray:
     A large one goes in strips one cache line wide, which is three times as fast as numpy's own order.
     """
     out = np.empty((array.shape[0], array.shape[2], array.shape[1]), array.dtype)
-    strip = 16 if array.shape[2] > 256 else array.shape[1]
+    strip = 16 if array.shape[2] >= 128 else array.shape[1]
     for at in range(0, array.shape[1], strip):
         out[:, :, at : at + strip] = array[:, at : at + strip].swapaxes(1, 2)
     return out
