@@ -99,6 +99,6 @@ function stdFigure(stds) {
     says: stds.says || "Share of weights by standard deviation. Moving units does not change the histogram of a posterior, but it changes which deviations are averaged half way: without alignment those of unrelated weights.",
     draw: (colours) => ({ data: stds.curves.map((curve) => ({ x: stds.centres, y: curve.shares.map((share) => 100 * share), name: plain(curve.name), mode: "lines", line: { color: colours[(looks[curve.role] || looks.first)[0]], dash: (looks[curve.role] || looks.first)[1], width: 2.2, shape: "hvh" }, hovertemplate: "%{y:.1f} %" })),
       layout: layout(colours, { showlegend: true, legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: 11.5 } }, margin: { l: 52, r: 14, t: narrow() ? 62 : 50, b: 44 },
-        xaxis: axis(colours, "standard deviation", { ...(stds.scale === "log" ? logTicks(stds.centres) : {}), hoverformat: ".2g", unifiedhovertitle: { text: "std %{x}" } }), yaxis: axis(colours, "share of weights (%)", { rangemode: "tozero" }) }) }),
+        xaxis: axis(colours, "standard deviation", { ...(stds.scale === "log" ? logTicks(stds.centres) : {}), hoverformat: ".2g", unifiedhovertitle: { text: "std %{x:.2g}" } }), yaxis: axis(colours, "share of weights (%)", { rangemode: "tozero" }) }) }),
   });
 }

@@ -64,12 +64,12 @@ function barrierPlot(curves, measure, colours, tau) {
       const note = barrierArrow(curve, values, colour, path);
       if (note) annotations.push(...note);
     }
-    data.push({ x: curve.taus, y: values, name: path.title, mode: "lines+markers", line: { color: colour, width: 2.5, dash: path.dash },
+    data.push({ x: curve.taus, y: values, name: path.brief, mode: "lines+markers", line: { color: colour, width: 2.5, dash: path.dash },
       marker: { color: colour, size: 5, symbol: path.symbol }, hovertemplate: `%{y:.${measure.digits}f}` });
   }
   const shapes = present(tau) ? [marker(tau, colours)] : [];
   const y = axis(colours, measure.axis, measure.name === "accuracy" ? { rangemode: "normal" } : { rangemode: "tozero" });
-  return { data, layout: layout(colours, { xaxis: axis(colours, "position on the path, τ", { range: [-0.02, 1.02], tickvals: [0, 0.25, 0.5, 0.75, 1], ticktext: ["0", "0.25", "0.5", "0.75", "1"], hoverformat: ".3f", unifiedhovertitle: { text: "τ = %{x}" } }), yaxis: y, shapes, annotations }) };
+  return { data, layout: layout(colours, { xaxis: axis(colours, "position on the path, τ", { range: [-0.02, 1.02], tickvals: [0, 0.25, 0.5, 0.75, 1], ticktext: ["0", "0.25", "0.5", "0.75", "1"], hoverformat: ".3f", unifiedhovertitle: { text: "τ = %{x:.3f}" } }), yaxis: y, shapes, annotations }) };
 }
 
 // Outline of the band first, then the fill down to it.
