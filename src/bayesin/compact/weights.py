@@ -11,6 +11,7 @@ objective is the same.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import jax
@@ -52,10 +53,11 @@ def match_to(
         found = ({rows.group: _assign(target, units, None)[0]} for units in _units(rows, samples))
     else:
         found = _aligned(reference, samples, spec, key, exclude)
-    for index, mine in enumerate(found):
-        for group, perm in mine.items():
-            perms[group][index] = perm
-        _tell(on_round, 1, index, len(samples))
+    with one_thread():
+        for index, mine in enumerate(found):
+            for group, perm in mine.items():
+                perms[group][index] = perm
+            _tell(on_round, 1, index, len(samples))
     return Matched(perms, 1, True)
 
 
@@ -72,7 +74,8 @@ def match_to_mean(
     """Returns permutations that locally minimise the sum of squared distances to the common mean."""
     rows = rows_of(spec, samples[0], exclude)
     if rows is not None:
-        return _Search(rows, samples, spec, on_round).run(max_rounds, tolerance)
+        with one_thread():
+            return _Search(rows, samples, spec, on_round).run(max_rounds, tolerance)
     members = samples if isinstance(samples, Samples) else samples.load()
     found = align_many(
         members,
@@ -156,6 +159,15 @@ def _aligned(reference: Tree, samples: Samples | Draws, spec: PermutationSpec, k
             source = jax.tree.map(lambda leaf, index=index: np.asarray(leaf[index]), stack)
             step = jax.random.fold_in(key, start + index)
             yield align(reference, source, spec, key=step, exclude=exclude).perms
+
+
+def one_thread() -> AbstractContextManager:
+    """Matrix products on one core: these are so short that waiting for a second one, busy elsewhere, costs more."""
+    try:
+        from threadpoolctl import threadpool_limits  # comes with scikit-learn
+    except ImportError:
+        return nullcontext()
+    return threadpool_limits(1, user_api="blas")
 
 
 def _tell(on_round: OnRound | None, number: int, index: int, count: int) -> None:
