@@ -83,6 +83,7 @@ def fit_hmc(
         >>> len(fit.posterior), fit.trace["acceptance"].shape
         (20, (30, 1))
     """
+    _check_installed()
     arrays = training_arrays(data, config.likelihood)
     keys = jnp.stack([jax.random.fold_in(key, chain) for chain in range(config.chains)])
     positions = _positions(model, keys, start)
@@ -124,6 +125,13 @@ def fit_hmc(
         told()
     state = State(running, np.stack(history.probes, 1))
     return Fit((_posterior(folder, kept, load),), _trace(history.rows, state.probes), state, config)
+
+
+def _check_installed() -> None:
+    try:
+        import blackjax  # noqa: F401
+    except ImportError:
+        raise ConfigError("HMC needs blackjax: pip install blackjax") from None
 
 
 def _positions(model: Model, keys: jax.Array, start: Tree | None) -> Tree:
