@@ -94,8 +94,7 @@ def _dispatch(argv: list[str]) -> int:
         return 0
     if argv[0] not in VERBS:
         raise ConfigError(f"there is no verb '{argv[0]}'{nearest(argv[0], VERBS)}; 'bayesin' lists them")
-    verb = _load(argv[0])
-    options = _parse(argv[0], verb, argv[1:])
+    options = _parse(argv[0], argv[1:])
     out = Output(as_json=options.json, quiet=options.quiet)
     result = options.run(out)
     out.result(result)
@@ -113,11 +112,12 @@ def _load(name: str) -> Any:
     return getattr(importlib.import_module(f"bayesin.cli.{module}"), attribute)
 
 
-def _parse(name: str, verb: Any, argv: list[str]) -> Any:
+def _parse(name: str, argv: list[str]) -> Any:
     try:
         import tyro
     except ImportError:
         raise ConfigError("the command line needs tyro: pip install tyro; the Python API works without it") from None
+    verb = _load(name)
     example = f"Example: {VERBS[name].example}"
     return tyro.cli(
         verb,

@@ -33,8 +33,9 @@ class FilterResponseNorm(nnx.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))  # squares of bfloat16 lose too much
         mean_square = jnp.mean(jnp.square(wide), axis=(-3, -2), keepdims=True)
-        y = self.gamma[...] * wide * jax.lax.rsqrt(mean_square + EPSILON) + self.beta[...]
-        return y if self.dtype is None else y.astype(self.dtype)
+        gamma, beta = self.gamma[...], self.beta[...]
+        y = gamma * wide * jax.lax.rsqrt(mean_square + EPSILON) + beta
+        return y.astype(self.dtype or jnp.promote_types(x.dtype, gamma.dtype))
 
 
 class Threshold(nnx.Module):

@@ -24,8 +24,8 @@ def discover(apply: Callable[[Any, Any], Any], params: Tree, x: Any) -> Permutat
 
     Args:
         apply: a pure function that JAX can trace.
-        params: arrays, or `jax.ShapeDtypeStruct`s: only shapes are looked at.
-        x: one input, of any batch size: arrays or `jax.ShapeDtypeStruct`s.
+        params: arrays, or `jax.ShapeDtypeStruct` objects: only shapes are looked at.
+        x: one input, of any batch size: arrays or `jax.ShapeDtypeStruct` objects.
 
     Raises:
         ModelError: `apply` cannot be traced, or `params` holds something that is no array.

@@ -41,8 +41,8 @@ def verify(
 
     Args:
         apply: the function whose symmetry the spec describes.
-        params: arrays, or `jax.ShapeDtypeStruct`s, which get random values.
-        x: one input; `jax.ShapeDtypeStruct`s, and arrays of one value, get random values.
+        params: arrays, or `jax.ShapeDtypeStruct` objects, which get random values.
+        x: one input; `jax.ShapeDtypeStruct` objects, and arrays of one value, get random values.
         spec: what to check.
         key: random key of noise, inputs and permutations.
         tolerance: largest change that counts as rounding; by default `eps ** (2/3)` of the coarsest floating

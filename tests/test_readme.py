@@ -1,0 +1,22 @@
+"""The README's example runs as it stands, and shows what it promises."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+README = Path(__file__).parents[1] / "README.md"
+
+
+@pytest.mark.slow
+def test_the_example_of_the_readme_lowers_the_barrier(capsys):
+    (code,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    exec(compile(code, "README.md", "exec"), {})
+    naive, aligned = map(float, capsys.readouterr().out.split())
+    assert naive > 0.3
+    assert aligned < naive / 3
+
+
+def test_links_of_the_readme_lead_somewhere():
+    for target in re.findall(r"\]\(([^)#]+)\)", README.read_text()):
+        assert (README.parent / target).exists(), target
