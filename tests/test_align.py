@@ -584,3 +584,19 @@ def test_alignments_compose():
     direct = align(target, source, spec, key=KEY)
     moved = align(target, permute(source, spec, shuffle), spec, key=KEY)
     assert_same_perms(compose(moved.perms, shuffle), direct.perms)
+
+
+def test_every_sweep_of_a_random_order_visits_every_group_and_the_key_decides_it():
+    spec = mlp_spec(4, 8, 8, 8, 8, 3)
+    target, source = random_tree(spec, 0), random_tree(spec, 1)
+    orders = {align(target, source, spec, key=jax.random.key(seed)).order for seed in range(4)}
+    assert len(orders) == 4
+    assert all(sorted(sweep) == list(spec.sizes) for order in orders for sweep in order)
+
+
+def test_a_generator_serves_as_order_for_a_list_of_sources():
+    spec = mlp_spec(4, 8, 8, 3)
+    order = (["g1", "g0"] for _ in range(20))
+    first, second = align(random_tree(spec, 0), [random_tree(spec, 1)] * 2, spec, key=KEY, order=order, restarts=2)
+    assert_same_perms(first.perms, second.perms)
+    assert first.order[0] == ("g1", "g0")
