@@ -25,6 +25,7 @@ check: .venv/.dev  ## lint, types and the fast tests, in under two minutes
 	$(BIN)/python -m pytest -n $(JOBS) -m "not slow"
 
 bench: .venv/.dev  ## speed as ratios, each measured in one run
+	$(BIN)/python benchmarks/start.py
 	$(BIN)/python benchmarks/align.py
 	$(BIN)/python benchmarks/train.py
 	$(BIN)/python benchmarks/barrier.py

@@ -279,13 +279,13 @@ def test_any_numbers_in_an_entry(tmp_path, shape, start, end, dtype):
 
 @pytest.mark.parametrize("promised", [9, 1 << 20, 1 << 40, (1 << 64) - 1])
 def test_a_header_that_promises_terabytes_is_refused_at_once(tmp_path, promised):
-    started = time.perf_counter()
+    started = time.process_time()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert _read(tmp_path / "q.safetensors", promised.to_bytes(8, "little") + b"{}") is None
     huge = _header({"mean/w": _entry([1 << 40], 0, 1 << 42), "std/w": _entry([1 << 40], 1 << 42, 1 << 43)})
     with pytest.raises(ArtifactError, match="cut off"):
         load_posterior(_craft(tmp_path / "r.safetensors", huge, DATA))
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50 << 10  # KiB
 
 
@@ -297,17 +297,17 @@ def test_a_sparse_file_of_a_terabyte_is_refused_at_once(tmp_path):
             file.truncate(1 << 40)
         except OSError:
             pytest.skip("this file system has no sparse files of a terabyte")
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(ArtifactError, match="a header of"):
         load_posterior(path)
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
 
 
 def test_deep_and_long_headers_are_refused_at_once(tmp_path):
-    started = time.perf_counter()
+    started = time.process_time()
     for text in (b"[" * 10**6, b'{"a":' * 10**6, b"9" * 10**6, b'"' + b"\\u0041" * 10**5):
         assert _read(tmp_path / "q.safetensors", len(text).to_bytes(8, "little") + text) is None
-    assert time.perf_counter() - started < 5  # four files on a busy machine; a quarter of a second each
+    assert time.process_time() - started < 5  # four files on a busy machine; a quarter of a second each
 
 
 def test_things_that_are_no_files(tmp_path):
