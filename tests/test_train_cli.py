@@ -115,3 +115,9 @@ def test_stopped_run_goes_on_to_the_same_bits(tmp_path, number):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "cut" / name).read_bytes()
     names = [sorted(path.name for path in (tmp_path / folder).iterdir()) for folder in ("whole", "cut")]
     assert names[0] == names[1]
+
+
+def test_a_misspelt_data_set_leaves_nothing_behind(tmp_path, capsys):
+    assert main(["train", "--data", "mnst", "--out", str(tmp_path / "run")]) == 2
+    assert "mnist" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

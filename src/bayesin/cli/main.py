@@ -129,10 +129,9 @@ def _parse(name: str, argv: list[str]) -> Any:
 
 
 def _overview() -> None:
-    width = max(len(verb.example) for verb in VERBS.values())
     print("bayesin: Bayesian posteriors in one basin\n\nusage: bayesin VERB [options]      bayesin VERB --help\n")
-    for verb in VERBS.values():
-        print(f"  {verb.example:<{width}}   {verb.summary}")
+    for name, verb in VERBS.items():
+        print(f"  {name:<9} {verb.summary}\n{'':<12}{verb.example}")
     print("\nEvery verb takes --json, --quiet and --debug. bayesin --version prints the version.")
 
 

@@ -73,10 +73,12 @@ def run(
     """
     folder, tell = Path(folder), on_stage or (lambda stage: None)
     _check_folder(config, folder)
+    # Before the folder is made, so that a misspelt data set leaves nothing behind.
+    ready = None if _status(folder).get("status") == "done" else _prepare(config, root, tell)
     with locked(folder, wait=wait):
         _check_folder(config, folder)
         remove_leftovers(folder)
-        status = read_json(folder / "provenance.json") if (folder / "provenance.json").is_file() else {}
+        status = _status(folder)
         if status.get("status") == "done":
             shutil.rmtree(folder / "checkpoints", ignore_errors=True)
             return Outcome(folder, read_json(folder / "results.json"), status, True)
@@ -84,7 +86,7 @@ def run(
         write_json(folder / "config.json", config.to_json())
         write_json(folder / "provenance.json", record)
         try:
-            results, seconds = _work(config, folder, root, on_progress, tell)
+            results, seconds = _work(config, folder, *(ready or _prepare(config, root, tell)), on_progress, tell)
         except (BayesinError, KeyboardInterrupt) as error:
             stopped = isinstance(error, KeyboardInterrupt)
             if isinstance(error, TrainingError) and error.trace is not None:
@@ -99,17 +101,25 @@ def run(
         return Outcome(folder, results, record, False)
 
 
+def _prepare(config: RunConfig, root: Path | str | None, tell: Callable[[str], Any]) -> tuple[Dataset, Model]:
+    tell("load")
+    data = load(config.data, root, config.limit, normalise=config.normalise)
+    return data, build_model(config, data)
+
+
+def _status(folder: Path) -> dict[str, Any]:
+    return read_json(folder / "provenance.json") if (folder / "provenance.json").is_file() else {}
+
+
 def _work(
     config: RunConfig,
     folder: Path,
-    root: Path | str | None,
+    data: Dataset,
+    model: Model,
     on_progress: Callable[[Progress], Any] | None,
     tell: Callable[[str], Any],
 ) -> tuple[dict[str, Any], dict[str, float]]:
     """Trains, tests and saves; returns the scores, which depend on the config alone, and the times."""
-    tell("load")
-    data = load(config.data, root, config.limit, normalise=config.normalise)
-    model = build_model(config, data)
     tell("train")
     fit = _fit(config, folder, model, data, on_progress)
     write_metrics(folder, rows_of(fit.trace))
