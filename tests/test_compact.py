@@ -251,3 +251,13 @@ def test_a_single_network_is_pruned_in_the_frame_of_the_mask():
     expected = np.array(found.posterior.mean["w0"])
     expected[:, 2] = 0
     np.testing.assert_allclose(pruned["w0"], expected, atol=0.1)
+
+
+def test_many_samples_are_matched_several_at_a_time_and_always_alike():
+    samples, shuffles = planted(ONE, count=70, noise=0.3)
+    found = compact(samples, ONE, key=KEY)
+    assert found.converged and all(common_frame(found.perms, shuffles))
+    np.testing.assert_array_equal(found.perms["g0"], compact(samples, ONE, key=KEY).perms["g0"])
+    seen = []
+    compact(samples, ONE, key=KEY, on_round=lambda *progress: seen.append(progress))
+    assert seen[0] == (1, 1, 70) and seen[69] == (1, 70, 70) and seen[-1][0] == found.rounds

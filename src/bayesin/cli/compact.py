@@ -54,7 +54,7 @@ class Fold(WithModel):
     """Networks drawn from each Gaussian for the comparison."""
     untested: bool = False
     """Leave the comparison on the test set out."""
-    max_rounds: int = 30
+    max_rounds: int = 200
     """Bound on the passes over the samples."""
     key: int = 0
     """Seed of visiting orders and draws."""

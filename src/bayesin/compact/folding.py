@@ -59,7 +59,7 @@ def compact(
     x: Any = None,
     activations: Activations | None = None,
     exclude: Iterable[str] = (),
-    max_rounds: int = 30,
+    max_rounds: int = 200,
     tolerance: float = 1e-5,
     on_round: OnRound | None = None,
 ) -> Compact:
@@ -79,7 +79,7 @@ def compact(
         x: inputs that activations are computed on.
         activations: `(params, x) -> {group: (..., units)}`, where they cannot be found in `apply`.
         exclude: paths that are moved but not compared, such as running statistics.
-        max_rounds: bound on the passes over the samples for `"mean"`.
+        max_rounds: bound on the passes for `"mean"`; late ones visit few samples.
         tolerance: a pass that lowers the squared spread by a smaller part than this is the last.
         on_round: called with (round, samples matched in it, samples).
 

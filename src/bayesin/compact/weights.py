@@ -2,7 +2,7 @@
 
 With one group, as in the networks with one hidden layer of Xiao et al. 2023, a sample is matched by a single
 exact assignment, a few milliseconds for 512 units. To the common mean: every sample in turn is matched to the
-mean of the others, while the sum of all is kept up to date; what falls with each step is
+mean of the others, while the sum of all is kept up to date; what falls is
 
     F = Σ_k |P_k w_k − mean|² = Σ_k |w_k|² − |Σ_k P_k w_k|² / K.
 
@@ -10,8 +10,11 @@ Networks with several groups go through the general coordinate descent, `align` 
 objective is the same.
 """
 
+import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
+from itertools import islice
 from typing import Any, NamedTuple
 
 import jax
@@ -19,11 +22,15 @@ import numpy as np
 
 from ..inference.hmc import Draws
 from ..matching import align, align_many
-from ..matching.assignment import assign
+from ..matching.assignment import Assignment, assign
 from ..posteriors import Samples
 from ..symmetry import PermutationSpec
 from ..trees import Tree, flatten
 from .rows import BATCH, Rows, batches, identity, one, rows_of
+
+TOGETHER = 4  # samples matched at the same time, whatever the number of cores, so that results do not depend on it
+FEW = 64  # those do not see each other move; among so few that would matter
+PATIENCE = 7  # rounds that a sample sits out at most; late in a search nine in ten stay where they are
 
 OnRound = Callable[[int, int, int], Any]  # (round, samples matched in it, samples)
 
@@ -50,7 +57,7 @@ def match_to(
     rows = rows_of(spec, reference, exclude)
     if rows is not None:
         target = rows.of({path: np.asarray(leaf) for path, leaf in flatten(reference).items()})
-        found = ({rows.group: _assign(target, units, None)[0]} for units in _units(rows, samples))
+        found = ({rows.group: _assign(target, units).perm} for units in _units(rows, samples))
     else:
         found = _aligned(reference, samples, spec, key, exclude)
     with one_thread():
@@ -74,8 +81,8 @@ def match_to_mean(
     """Returns permutations that locally minimise the sum of squared distances to the common mean."""
     rows = rows_of(spec, samples[0], exclude)
     if rows is not None:
-        with one_thread():
-            return _Search(rows, samples, spec, on_round).run(max_rounds, tolerance)
+        with one_thread(), ThreadPoolExecutor(os.cpu_count()) as pool:
+            return _Search(rows, samples, spec, pool, on_round).run(max_rounds, tolerance)
     members = samples if isinstance(samples, Samples) else samples.load()
     found = align_many(
         members,
@@ -93,10 +100,13 @@ def match_to_mean(
 class _Search:
     """The permutations of all samples of a network with one group, and the sum of the moved samples."""
 
-    def __init__(self, rows: Rows, samples: Samples | Draws, spec: PermutationSpec, on_round: OnRound | None):
-        self.rows, self.samples, self.on_round = rows, samples, on_round
+    def __init__(self, rows: Rows, samples: Samples | Draws, spec: PermutationSpec, pool: Executor, on_round: Any):
+        self.rows, self.samples, self.pool, self.on_round = rows, samples, pool, on_round
+        self.together = TOGETHER if len(samples) > FEW else 1
         self.perms = identity(spec, len(samples))[rows.group]
         self.potentials: list[np.ndarray | None] = [None] * len(samples)  # of the last visit, to start from
+        self.resting = np.zeros(len(samples), int)  # rounds that a sample sits out
+        self.patience = np.zeros(len(samples), int)
         self.sum = np.zeros(())
         self.squares = 0.0
 
@@ -105,14 +115,44 @@ class _Search:
         rounds, converged = 1, False
         while rounds < max_rounds and not converged:
             rounds += 1
-            before, changed = self._spread(self.sum), 0
-            for index, units in enumerate(_units(self.rows, self.samples)):
-                others = self.sum - units[self.perms[index]]
-                changed += self._visit(index, units, others)
-                self.sum = others + units[self.perms[index]]
-                _tell(self.on_round, rounds, index, len(self.samples))
-            converged = not changed or before - self._spread(self.sum) <= tolerance * before
+            whole, before = not self.resting.any(), self._spread(self.sum)
+            self._round(rounds)
+            small = before - self._spread(self.sum) <= tolerance * before
+            converged = whole and small
+            if small:
+                self.resting[:] = 0  # only a round through all samples can say that nothing is left to gain
         return Matched({self.rows.group: self.perms}, rounds, converged)
+
+    def _round(self, number: int) -> None:
+        """Matches samples to the mean of the others. Those that stay put are left alone for ever more rounds."""
+        for group in _groups(self._awake(), self.together):
+            for (index, units), found in zip(group, self._matched(group), strict=True):
+                before, (self.perms[index], self.potentials[index]) = self.perms[index].copy(), found
+                if (before == found.perm).all():
+                    self.patience[index] = min(2 * self.patience[index] + 1, PATIENCE)
+                else:
+                    self.patience[index] = 0
+                    self.sum += units[found.perm]
+                    self.sum -= units[before]
+                self.resting[index] = self.patience[index]
+                _tell(self.on_round, number, index, len(self.samples))
+
+    def _awake(self) -> Iterator[tuple[int, np.ndarray]]:
+        for part, stack in batches(self.samples):
+            for index in range(part.start, part.stop):
+                if self.resting[index]:
+                    self.resting[index] -= 1
+                else:
+                    yield index, self.rows.of(one(stack, index - part.start))
+
+    def _matched(self, group: list[tuple[int, np.ndarray]]) -> list[Assignment]:
+        """Each sample of a group against the mean of all others; none moves before all are matched."""
+
+        def match(item: tuple[int, np.ndarray]) -> Assignment:
+            index, units = item
+            return self._assign(index, units, self.sum - units[self.perms[index]])
+
+        return list(self.pool.map(match, group) if len(group) > 1 else map(match, group))
 
     def _begin(self) -> None:
         """Matches each sample to the mean of those before it; keeps that only if it beats the given order."""
@@ -121,29 +161,30 @@ class _Search:
             self.squares += float(np.vdot(units, units))
             given = given + units.astype(np.float64)
             if index:
-                self._visit(index, units, self.sum)
+                self.perms[index], self.potentials[index] = self._assign(index, units, self.sum)
             self.sum = self.sum + units[self.perms[index]].astype(np.float64)
             _tell(self.on_round, 1, index, len(self.samples))
         if self._spread(self.sum) >= self._spread(given):
             self.perms[:] = np.arange(self.perms.shape[1])
             self.sum = given
 
-    def _visit(self, index: int, units: np.ndarray, others: np.ndarray) -> bool:
+    def _assign(self, index: int, units: np.ndarray, others: np.ndarray) -> Assignment:
         # the target's scale decides nothing; that of one sample keeps float32 in range
-        target = (others / len(self.samples)).astype(np.float32)
-        perm, self.potentials[index] = _assign(target, units, self.potentials[index])
-        changed = bool((perm != self.perms[index]).any())
-        self.perms[index] = perm
-        return changed
+        return _assign((others / len(self.samples)).astype(np.float32), units, self.potentials[index])
 
     def _spread(self, total: np.ndarray) -> float:
         """F above, of the weights that the group touches."""
         return self.squares - float(np.vdot(total, total)) / len(self.samples)
 
 
-def _assign(target: np.ndarray, units: np.ndarray, potentials: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+def _assign(target: np.ndarray, units: np.ndarray, potentials: np.ndarray | None = None) -> Assignment:
     """The order of `units` that is most like `target`; what all units share is taken out, as it decides nothing."""
-    return assign((target - target.mean(0)) @ (units - units.mean(0)).T, potentials)
+    return assign(target @ (units - units.mean(0)).T, potentials)
+
+
+def _groups(items: Iterator[Any], size: int) -> Iterator[list[Any]]:
+    while group := list(islice(items, size)):
+        yield group
 
 
 def _units(rows: Rows, samples: Samples | Draws) -> Iterator[np.ndarray]:
@@ -162,7 +203,7 @@ def _aligned(reference: Tree, samples: Samples | Draws, spec: PermutationSpec, k
 
 
 def one_thread() -> AbstractContextManager:
-    """Matrix products on one core: these are so short that waiting for a second one, busy elsewhere, costs more."""
+    """Each matrix product on one core: they are so short that sharing one between cores costs more than it saves."""
     try:
         from threadpoolctl import threadpool_limits  # comes with scikit-learn
     except ImportError:
