@@ -102,8 +102,10 @@ class _Search:
     def step(self, group: str, floor: float) -> _Step | None:
         """The step that lowers the objective by more than `floor`, or None."""
         alike = self._timed("similarity", self.similarities.of, group, self.perms)
-        work = self.work.setdefault(len(alike), np.empty((2, *alike.shape), alike.dtype))
-        perm, self.potentials[group] = self._timed("assignment", assign, alike, self.potentials.get(group), work)
+        if len(alike) not in self.work:
+            self.work[len(alike)] = np.empty((2, *alike.shape), alike.dtype)
+        arguments = alike, self.potentials.get(group), self.work[len(alike)]
+        perm, self.potentials[group] = self._timed("assignment", assign, *arguments)
         rows = np.arange(perm.size)
         gain = 2.0 * float((alike[rows, perm] - alike[rows, self.perms[group]]).sum(dtype=np.float64))
         if not self.similarities.is_linear(group):

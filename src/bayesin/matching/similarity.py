@@ -49,7 +49,8 @@ class Similarities:
             on_device = device.is_worth(multiplications(problem, kinds))
         self.on_device = on_device and problem.dtype == np.float32  # JAX would silently make float64 float32
         put = device.put if self.on_device else lambda array: array
-        self._magnitude = dict.fromkeys(kinds, 0.0)  # Σ |target| |source| of what is multiplied for each group
+        # Σ |target| |source| of what is multiplied for each group
+        self._magnitude = {group: sum(map(_magnitude, kind.general)) for group, kind in kinds.items()}
         self.fixed = {group: put(self._fixed(group, kind.fixed)) for group, kind in kinds.items()}
         self.coupled = self._coupled(kinds, put)
         self.general = {group: kind.general for group, kind in kinds.items()}
@@ -164,6 +165,10 @@ class _Work:
         """`array[:, units]`, copied into the block."""
         out = self.array(name, (array.shape[0], units.size, array.shape[2]))
         return array.take(units, 1, out=out, mode="clip")  # with another mode numpy buffers `out`
+
+
+def _magnitude(term: Term) -> float:
+    return sum(norm(target) * norm(source) for target, source in zip(term.target, term.source, strict=True))
 
 
 def _speaks(layout: Layout, group: str, settled: set[str]) -> bool:
