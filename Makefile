@@ -3,6 +3,8 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 JOBS ?= 2
+# One quick file for each stage of the pipeline.
+QUICK := $(addprefix tests/test_, imports.py data_arrays.py spec.py inference_math.py paths.py metrics.py store.py cli_main.py)
 
 .PHONY: demo test check bench docs format clean help
 
@@ -22,7 +24,7 @@ check: .venv/.dev  ## lint, types and the fast tests, in under two minutes
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
-	$(BIN)/python -m pytest -n $(JOBS) -m "not slow"
+	$(BIN)/python -m pytest -n $(JOBS) -m "not slow" $(QUICK)
 
 bench: .venv/.dev  ## speed as ratios, each measured in one run
 	$(BIN)/python benchmarks/start.py
