@@ -11,6 +11,7 @@ from bayesin.errors import ArtifactError, ConfigError, ModelError, TrainingError
 from bayesin.inference.hmc import HMC, Draws, effective_sample_size, fit_hmc, split_rhat
 from bayesin.inference.hmc.fit import _positions as positions_of
 from bayesin.inference.hmc.kernel import Chain, iterate
+from bayesin.inference.hmc.precision import usable_precision
 from bayesin.inference.hmc.program import advance
 from bayesin.inference.hmc.target import Target, cut, make_target
 from bayesin.models import Model
@@ -91,6 +92,46 @@ def test_kernel_samples_a_correlated_gaussian():
     assert effective > 500
     assert np.all(np.abs(draws.mean(0)) < 4 * std / np.sqrt(effective))
     assert np.abs((np.cov(draws.T) - covariance) / np.outer(std, std)).max() < 4 * np.sqrt(2 / effective)
+
+
+def test_a_coarse_force_costs_acceptance_and_not_the_target():
+    covariance = np.array([[1.0, 0.6], [0.6, 0.8]])
+    precision = jnp.asarray(np.linalg.inv(covariance), jnp.float32)
+    exact = gaussian_target(precision)
+
+    @jax.custom_vjp
+    def rough(params):
+        return exact.log_density(params)
+
+    def bend(g, w):  # rounded to a grid and turned: the gradient of nothing, but a function of the position
+        slope = -precision @ w
+        return ({"w": g * (jnp.round(2 * slope) / 2 + 0.3 * slope[::-1] * jnp.array([1.0, -1.0]))},)
+
+    rough.defvjp(lambda params: (rough(params), params["w"]), lambda w, g: bend(g, w))
+    found = {}
+    for name, target in (("exact", exact), ("rough", exact._replace(log_density=rough))):
+        draws, info = run_kernel(target, jnp.ones(2), 20_000, step_size=0.25, steps=5)
+        found[name] = float(np.asarray(info.acceptance).mean())
+        draws = np.asarray(draws)[100:].astype(np.float64)
+        effective = min(effective_sample_size(draws[None]).min(), effective_sample_size(draws[None] ** 2).min())
+        std = np.sqrt(np.diag(covariance))
+        assert effective > 1000
+        assert np.all(np.abs(draws.mean(0)) < 4 * std / np.sqrt(effective))
+        assert np.abs((np.cov(draws.T) - covariance) / np.outer(std, std)).max() < 4 * np.sqrt(2 / effective)
+    assert found["rough"] < found["exact"] - 0.1
+
+
+def test_precisions_have_our_names_and_fall_back_where_a_device_lacks_them():
+    for name in ("float32", "bf16x3", "bf16x6", "tf32x3", "tf32", "highest", "BF16_BF16_F32_X3"):
+        HMC(precision=name)
+    assert usable_precision("bf16x3") == "bf16x3"
+    if jax.default_backend() == "cpu":
+        with pytest.warns(UserWarning, match="tf32 is not available on cpu"):
+            assert usable_precision("tf32") == "highest"
+    x, y = regression()
+    plain = fit_hmc(KEY, LINEAR, (x, y), SMALL).trace["accepted"]
+    split = fit_hmc(KEY, LINEAR, (x, y), replace(SMALL, precision="bf16x6")).trace["accepted"]
+    np.testing.assert_array_equal(plain, split)
 
 
 def test_acceptance_is_what_leapfrog_theory_predicts():

@@ -5,9 +5,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import jax
-
 from ...errors import ConfigError
+from .precision import check_precision
 
 # Leapfrog by its field name -> what blackjax calls it; gradients a step: 1, 2, 3.
 INTEGRATORS = {"leapfrog": "velocity_verlet", "mclachlan": "mclachlan", "yoshida": "yoshida"}
@@ -48,8 +47,8 @@ class HMC:
     noise: float = 1.0
     """Standard deviation of the Gaussian likelihood."""
     precision: str = "highest"
-    """Matrix products of the gradient: default, high, highest, or a JAX algorithm such as BF16_BF16_F32_X6.
-    The energies that decide acceptance are always computed in the highest."""
+    """Matrix products of the gradients along a trajectory: float32, bf16x3, bf16x6, tf32x3, tf32, or a name of JAX
+    such as highest. A coarse one costs acceptance, not exactness: energies always have the full precision."""
     chunk: int = 20_000
     """Examples of one gradient pass; bounds memory, and changes nothing but rounding."""
     draws_per_file: int = 50
@@ -71,7 +70,7 @@ class HMC:
         _require(self.integrator in INTEGRATORS, self, "integrator", f"one of {', '.join(INTEGRATORS)}")
         _require(self.likelihood in ("categorical", "gaussian"), self, "likelihood", "categorical or gaussian")
         _require(not self.adapt or self.burn_in > 0, self, "burn_in", "at least 1 to adapt the step size in")
-        _check_precision(self.precision)
+        check_precision(self.precision)
 
     @property
     def iterations(self) -> int:
@@ -82,14 +81,6 @@ class HMC:
 def meaningful(config: HMC) -> dict[str, Any]:
     """The settings that decide the chain, as plain data; a run may be prolonged, but not altered."""
     return {name: value for name, value in dataclasses.asdict(config).items() if name not in OPERATIONAL}
-
-
-def _check_precision(name: str) -> None:
-    try:
-        with jax.default_matmul_precision(name):
-            pass
-    except (ValueError, TypeError):
-        raise ConfigError(f"precision: JAX knows no '{name}'; use default, high or highest") from None
 
 
 def _require(holds: bool, settings: HMC, name: str, what: str) -> None:

@@ -28,6 +28,7 @@ from .config import HMC
 from .diagnostics import effective_sample_size, split_rhat
 from .draws import Draws
 from .kernel import Info
+from .precision import usable_precision
 from .program import Running, advance, begin, predict
 from .target import cut
 
@@ -60,8 +61,9 @@ def fit_hmc(
         checkpoint: a folder for draws and checkpoints. A run found there is taken up where it was, or prolonged
             when `samples` is larger than it was; a run of other settings is refused. Without it all is kept
             in memory.
-        start: where the chains begin: a parameter tree with a leading chain axis, or one tree for all.
-            Without it each chain begins at its own `model.init`.
+        start: where the chains begin: a parameter tree with a leading chain axis, such as the
+            `fit_ensemble(...).posterior.params` of as many members, or one tree for all. Without it each chain
+            begins at its own `model.init`. The start is no draw; it is part of what a run in a folder is known by.
         load: return `Samples` in memory; otherwise, with a checkpoint, `Draws`, which reads them as needed.
         on_progress: called with a `Progress` after every iteration.
 
@@ -155,7 +157,9 @@ def _positions(model: Model, keys: jax.Array, start: Tree | None) -> Tree:
 
 def _compiled_in(config: HMC) -> HMC:
     """The settings that the compiled program depends on; the others at one value, to compile once."""
-    plain = replace(config, samples=1, draws_per_file=1, probe=0, thin=1)
+    plain = replace(
+        config, samples=1, draws_per_file=1, probe=0, thin=1, precision=usable_precision(config.precision)
+    )
     return plain if config.adapt else replace(plain, burn_in=0, target_acceptance=0.5)
 
 

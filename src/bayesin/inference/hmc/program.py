@@ -15,7 +15,8 @@ from ...trees import Tree
 from ..likelihoods import negative_log_likelihood
 from .config import HMC, INTEGRATORS
 from .kernel import Apply, Chain, Info, iterate, start_chain
-from .target import Chunks, Target, make_target, matmul_precision
+from .precision import FULL, matmul_precision
+from .target import Chunks, Target, make_target
 
 
 class Running(NamedTuple):
@@ -62,7 +63,7 @@ def advance(
 @partial(jax.jit, static_argnums=(0, 1))
 def predict(apply: Apply, config: HMC, positions: Tree, inputs: jax.Array) -> jax.Array:
     """Returns what every chain predicts: log-probabilities, or outputs, flattened."""
-    with matmul_precision("highest"):
+    with matmul_precision(FULL):
         outputs = jax.vmap(apply, (0, None))(positions, inputs)
     outputs = jax.nn.log_softmax(outputs) if config.likelihood == "categorical" else outputs
     return outputs.reshape(config.chains, -1)

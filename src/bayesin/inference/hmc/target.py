@@ -8,7 +8,6 @@ chunk are alive at a time.
 """
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import jax
@@ -17,6 +16,7 @@ import numpy as np
 
 from ...trees import Tree
 from .energy import squares
+from .precision import FULL, matmul_precision
 
 
 class Chunks(NamedTuple):
@@ -76,7 +76,7 @@ def make_target(
 
     def terms(params: Tree) -> jax.Array:
         def part(chunk):
-            with matmul_precision("highest"):
+            with matmul_precision(FULL):
                 return log_likelihood(params, chunk.x, chunk.y) * chunk.weight / temperature
 
         return jax.lax.map(part, chunks).reshape(-1)
@@ -87,8 +87,3 @@ def make_target(
 def log_posterior(target: Target, position: Tree, terms: jax.Array) -> jax.Array:
     """Returns the log-posterior up to a constant, for people: too coarse to decide acceptance."""
     return jnp.sum(terms) - 0.5 * target.prior_precision * squares(position)
-
-
-def matmul_precision(name: str) -> AbstractContextManager:
-    """The precision of matrix products inside a `with` block, by JAX's name for it."""
-    return jax.default_matmul_precision(name)

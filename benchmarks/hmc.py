@@ -1,0 +1,144 @@
+"""Speed and acceptance of HMC by the precision of its gradients: full batch, 784-512-10 on MNIST.
+
+    python benchmarks/hmc.py --seconds 300                      an accelerator: all precisions, 1, 2 and 4 chains
+    python benchmarks/hmc.py --precisions bf16x3 float32 --chains 4
+    python benchmarks/hmc.py --tiny                             a dry run in seconds
+
+One line for each precision, number of chains and start, as soon as it is measured: compilation apart, the
+smallest time of an iteration, the mean acceptance and the mean size of the energy error over all measured
+iterations and chains, and how far the gradient is from that of float32, relative to its length. All begin
+where a short burn-in from trained (MAP) networks, or from random ones, has led. Energies are in float32
+throughout, with compensated sums.
+"""
+
+import argparse
+import time
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bayesin.data import load
+from bayesin.inference import HMC, Ensemble, fit_ensemble
+from bayesin.inference.hmc.precision import NAMES, usable_precision
+from bayesin.inference.hmc.program import Running, advance, begin
+from bayesin.inference.hmc.target import cut
+from bayesin.models import build
+
+PRECISIONS = ["bf16x3", "bf16x6", "tf32x3", "float32", "tf32"]
+
+
+def main() -> None:
+    options = arguments()
+    began = time.perf_counter()
+    limit, width = (500, 16) if options.tiny else (None, 512)
+    steps, epochs = (10, 2) if options.tiny else (options.steps, options.epochs)
+    data = load("mnist", limit=limit, normalise="unit")
+    model = build("mlp", data.input_shape, 10, width=width, depth=1)
+    say(f"{jax.devices()[0].device_kind}, jax {jax.__version__}; {len(data.x_train):,} images, width {width}")
+    chunks = cut(data.x_train, data.y_train, options.chunk)
+    config = HMC(step_size=options.step_size, steps=steps, chunk=options.chunk, burn_in=0)
+    most = max(options.chains)
+    starts = {}
+    for name in options.starts:
+        positions = first_networks(name, model, data, most, epochs)
+        starts[name] = burn(model, replace(config, chains=most, precision=options.burn_precision), positions, chunks,
+                            options.burn)  # fmt: skip
+        say(f"start {name:6} after {options.burn} iterations: {summary(starts[name][1])}")
+    say(f"{'precision':9} chains start   s/iteration  ms/gradient  accept  |energy error|  gradient off  compile s")
+    for precision in options.precisions:
+        if usable_precision(precision) != precision:
+            continue
+        for chains in options.chains:
+            for name, (running, _) in starts.items():
+                if time.perf_counter() - began > options.seconds:
+                    return say(f"stopped after {options.seconds:.0f} s")
+                setting = replace(config, chains=chains, precision=precision)
+                say(measured(model, setting, running.chains.position, chunks, name, options.iterations))
+    return None
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--precisions", nargs="+", default=PRECISIONS, choices=list(NAMES))
+    parser.add_argument("--chains", type=int, nargs="+", default=[1, 4, 2])
+    parser.add_argument("--starts", nargs="+", default=["map", "random"], choices=["map", "random"])
+    parser.add_argument("--seconds", type=float, default=300.0, help="begin no further line after so many")
+    parser.add_argument("--iterations", type=int, default=4, help="measured for each line")
+    parser.add_argument("--burn", type=int, default=3, help="iterations before anything is measured")
+    parser.add_argument("--burn-precision", default="bf16x6", choices=list(NAMES))
+    parser.add_argument("--steps", type=int, default=500)
+    parser.add_argument("--step-size", type=float, default=1e-3)
+    parser.add_argument("--epochs", type=int, default=5, help="of Adam, for the trained start")
+    parser.add_argument("--chunk", type=int, default=20_000, help="examples of one gradient pass")
+    parser.add_argument("--tiny", action="store_true", help="500 images, 16 units, 10 steps")
+    return parser.parse_args()
+
+
+def first_networks(name, model, data, count, epochs):
+    """Networks to begin at, with a leading axis: maxima of the posterior, or fresh ones."""
+    if name == "map":
+        config = Ensemble(members=count, epochs=epochs, optimiser="adam", learning_rate=1e-3, batch=100)
+        return fit_ensemble(jax.random.key(1), model, data, config).posterior.params
+    nets = [model.init(jax.random.key(10 + chain)) for chain in range(count)]
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *nets)
+
+
+def burn(model, config, positions, chunks, count):
+    """Chains after a few iterations, and what happened."""
+    running, infos = begin(model.apply, config, positions, chunks), []
+    keys = jax.random.split(jax.random.key(2), config.chains)
+    for iteration in range(count):
+        running, info, _ = advance(model.apply, config, running, chunks, keys, np.int32(iteration))
+        infos.append(jax.device_get(info))
+    return running, infos
+
+
+def measured(model, config, positions, chunks, start, count) -> str:
+    """One line of the table."""
+    # advance() takes over the buffers it is given: the start is needed again, so it is copied
+    positions = jax.tree.map(lambda leaf: jnp.array(leaf[: config.chains], copy=True), positions)
+    running: Running = begin(model.apply, config, positions, chunks)
+    full = begin(model.apply, replace(config, precision="float32"), positions, chunks).chains.gradient
+    off = distance(running.chains.gradient, full) / distance(full, jax.tree.map(jnp.zeros_like, full))
+    keys = jax.random.split(jax.random.key(3), config.chains)
+    times, infos = [], []
+    for iteration in range(count + 1):  # the first one compiles
+        clock = time.perf_counter()
+        running, info, _ = advance(model.apply, config, running, chunks, keys, np.int32(iteration))
+        infos.append(jax.device_get(info))
+        times.append(time.perf_counter() - clock)
+    seconds = min(times[1:])
+    compiled = times[0] - seconds
+    return (
+        f"{config.precision:9} {config.chains:6} {start:6} {seconds:12.3f} "
+        f"{1e3 * seconds / config.steps / config.chains:12.3f} {rate(infos):7.3f} {error(infos):15.3g} "
+        f"{off:13.2g} {compiled:10.1f}"
+    )
+
+
+def distance(first, second) -> float:
+    gaps = jax.tree.map(lambda a, b: float(jnp.sum(jnp.square(a - b))), first, second)
+    return float(np.sqrt(sum(jax.tree.leaves(gaps))))
+
+
+def rate(infos) -> float:
+    return float(np.mean([info.acceptance for info in infos]))
+
+
+def error(infos) -> float:
+    return float(np.mean([np.abs(info.energy_error) for info in infos]))
+
+
+def summary(infos) -> str:
+    last = [f"{value:.0f}" for value in infos[-1].log_posterior] if infos else []
+    return f"accept {rate(infos):.3f}, |energy error| {error(infos):.3g}, log-posteriors {' '.join(last)}"
+
+
+def say(line: str) -> None:
+    print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
