@@ -41,6 +41,22 @@ def locked(folder: Path | str, *, wait: bool = False) -> Iterator[None]:
         os.close(descriptor)
 
 
+def is_locked(folder: Path | str) -> bool:
+    """Whether a process works in the folder just now."""
+    try:
+        descriptor = os.open(Path(folder) / NAME, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(descriptor)
+
+
 def _acquire(path: Path, wait: bool) -> int:
     while True:
         try:

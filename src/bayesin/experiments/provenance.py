@@ -3,6 +3,7 @@
 import importlib.metadata
 import platform
 import subprocess
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,11 @@ def provenance() -> dict[str, Any]:
         "devices": len(devices),
         "backend": jax.default_backend(),
     }
+
+
+def now() -> str:
+    """The time, in UTC to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _version(package: str) -> str | None:

@@ -10,10 +10,11 @@
 `done` is written last: a folder without it is taken up where it was, one with it is left alone.
 """
 
+import hashlib
 import shutil
 import time
-from collections.abc import Callable
-from datetime import UTC, datetime
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,7 +34,7 @@ from ..trees import flatten
 from .config import RunConfig, build_model, differences
 from .lock import locked
 from .metrics import append_metrics, plain, rows_of, write_metrics
-from .provenance import provenance
+from .provenance import now, provenance
 
 TEST = 0x7E57  # stream of the final look at the test set
 
@@ -52,6 +53,7 @@ def run(
     folder: Path | str,
     *,
     root: Path | str | None = None,
+    prepared: tuple[Dataset, Model] | None = None,
     wait: bool = False,
     on_progress: Callable[[Progress], Any] | None = None,
     on_stage: Callable[[str], Any] | None = None,
@@ -62,6 +64,7 @@ def run(
         config: what to do.
         folder: where; made where needed. A folder of another run is refused.
         root: where to look for data first.
+        prepared: data and network, where they are at hand.
         wait: wait while another process works in the folder, instead of leaving.
         on_progress: called after every logging interval. Raising KeyboardInterrupt there saves a checkpoint.
         on_stage: called with "load", "train", "test" and "save" as they begin.
@@ -74,7 +77,9 @@ def run(
     folder, tell = Path(folder), on_stage or (lambda stage: None)
     _check_folder(config, folder)
     # Before the folder is made, so that a misspelt data set leaves nothing behind.
-    ready = None if _status(folder).get("status") == "done" else _prepare(config, root, tell)
+    ready = prepared
+    if ready is None and _status(folder).get("status") != "done":
+        ready = _prepare(config, root, tell)
     with locked(folder, wait=wait):
         _check_folder(config, folder)
         remove_leftovers(folder)
@@ -82,23 +87,81 @@ def run(
         if status.get("status") == "done":
             shutil.rmtree(folder / "checkpoints", ignore_errors=True)
             return Outcome(folder, read_json(folder / "results.json"), status, True)
-        record = {"status": "running", "key": config.key, "started": status.get("started") or _now()} | provenance()
-        write_json(folder / "config.json", config.to_json())
-        write_json(folder / "provenance.json", record)
+        record = _begin(config, folder)
+        data, model = ready or _prepare(config, root, tell)
         try:
-            results, seconds = _work(config, folder, *(ready or _prepare(config, root, tell)), on_progress, tell)
+            tell("train")
+            fit = _fit(config, folder, model, data, on_progress)
+            return _finish(config, folder, data, model, fit, record, tell)
         except (BayesinError, KeyboardInterrupt) as error:
             stopped = isinstance(error, KeyboardInterrupt)
             if isinstance(error, TrainingError) and error.trace is not None:
                 write_metrics(folder, rows_of(error.trace))
             how = {"status": "interrupted"} if stopped else {"status": "failed", "error": str(error)}
-            write_json(folder / "provenance.json", record | how | {"ended": _now()})
+            write_json(folder / "provenance.json", record | how | {"ended": now()})
             raise
-        write_json(folder / "results.json", results)
-        record |= {"status": "done", "ended": _now()} | seconds
-        write_json(folder / "provenance.json", record)
-        shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-        return Outcome(folder, results, record, False)
+
+
+def run_together(
+    configs: Sequence[RunConfig],
+    folders: Sequence[Path],
+    *,
+    prepared: tuple[Dataset, Model],
+    on_progress: Callable[[Progress], Any] | None = None,
+) -> None:
+    """Trains variational runs of one shape in one program; each leaves the folder that `run` would have left.
+
+    Done ones are left out. The checkpoint is shared and lies beside the folders, whose trace is written at the end.
+
+    Raises:
+        TrainingError: one of them diverged. Nothing is recorded, as nothing is known of the others; run each alone.
+    """
+    with ExitStack() as stack:
+        for folder in sorted(folders):  # in one order, so that two processes cannot hold what the other waits for
+            stack.enter_context(locked(folder, wait=True))
+        todo = [pair for pair in zip(configs, folders, strict=True) if _status(pair[1]).get("status") != "done"]
+        if not todo:
+            return
+        records = [_begin(config, folder) for config, folder in todo]
+        settings = [config.training for config, _ in todo if isinstance(config.training, VI)]
+        name = hashlib.sha256(" ".join(config.hash for config, _ in todo).encode()).hexdigest()[:10]
+        shared = folders[0].parent / f".together-{name}"
+        options: dict[str, Any] = {"checkpoint": shared, "on_progress": on_progress}
+        try:
+            fits = fit_vi(jax.random.key(configs[0].key), prepared[1], prepared[0], settings, **options)
+        except TrainingError:
+            shutil.rmtree(shared, ignore_errors=True)
+            raise
+        for (config, folder), fit, record in zip(todo, fits, records, strict=True):
+            _finish(config, folder, *prepared, fit, record, lambda stage: None)
+        shutil.rmtree(shared, ignore_errors=True)
+
+
+def _begin(config: RunConfig, folder: Path) -> dict[str, Any]:
+    began = _status(folder).get("started") or now()
+    record = {"status": "running", "key": config.key, "started": began} | provenance()
+    write_json(folder / "config.json", config.to_json())
+    write_json(folder / "provenance.json", record)
+    return record
+
+
+def _finish(
+    config: RunConfig,
+    folder: Path,
+    data: Dataset,
+    model: Model,
+    fit: Fit,
+    record: dict[str, Any],
+    tell: Callable[[str], Any],
+) -> Outcome:
+    """Tests and saves; the scores depend on the config alone, times go with the provenance."""
+    write_metrics(folder, rows_of(fit.trace))
+    results, seconds = _results(config, folder, data, model, fit, tell)
+    write_json(folder / "results.json", results)
+    record |= {"status": "done", "ended": now()} | seconds
+    write_json(folder / "provenance.json", record)
+    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+    return Outcome(folder, results, record, False)
 
 
 def _prepare(config: RunConfig, root: Path | str | None, tell: Callable[[str], Any]) -> tuple[Dataset, Model]:
@@ -111,18 +174,9 @@ def _status(folder: Path) -> dict[str, Any]:
     return read_json(folder / "provenance.json") if (folder / "provenance.json").is_file() else {}
 
 
-def _work(
-    config: RunConfig,
-    folder: Path,
-    data: Dataset,
-    model: Model,
-    on_progress: Callable[[Progress], Any] | None,
-    tell: Callable[[str], Any],
+def _results(
+    config: RunConfig, folder: Path, data: Dataset, model: Model, fit: Fit, tell: Callable[[str], Any]
 ) -> tuple[dict[str, Any], dict[str, float]]:
-    """Trains, tests and saves; returns the scores, which depend on the config alone, and the times."""
-    tell("train")
-    fit = _fit(config, folder, model, data, on_progress)
-    write_metrics(folder, rows_of(fit.trace))
     tell("test")
     tested = time.perf_counter()
     scores = [_scores(config, model, data, posterior, fit, i) for i, posterior in enumerate(_members(fit))]
@@ -234,7 +288,3 @@ def _outputs(data: Dataset) -> int:
 def _weights(posterior: Any) -> int:
     tree = posterior.mean if isinstance(posterior, Gaussian) else posterior[0]
     return sum(int(np.size(leaf)) for leaf in jax.tree.leaves(tree))
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

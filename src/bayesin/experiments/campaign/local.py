@@ -1,0 +1,126 @@
+"""The local engine: all tasks of a campaign in this process, needs first.
+
+Training runs of one shape are packed into one compiled program. The other tasks follow as soon as what they need is
+there; with `workers` they run on threads beside the training, so that alignment on the processor and training on
+an accelerator go on at the same time.
+"""
+
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ...errors import TrainingError
+from .bench import Desk
+from .perform import Standing, perform, standing
+from .task import Task, everything
+from .training import Train, packs, train_together
+
+
+class Event(NamedTuple):
+    """A task that began, went on or ended."""
+
+    title: str
+    done: int  # tasks done so far
+    tasks: int
+    note: str = ""
+
+
+def run_local(
+    tasks: Iterable[Task],
+    runs: Path | str,
+    *,
+    root: Path | str | None = None,
+    workers: int = 0,
+    on_event: Callable[[Event], Any] | None = None,
+) -> dict[str, Standing]:
+    """Does every task and what it needs; returns how each stands, by name, in order.
+
+    A failure is recorded in its folder and does not stop the others.
+
+    Args:
+        tasks: what is wanted; needs are added.
+        runs: the shared folder.
+        root: where to look for data first.
+        workers: threads for tasks that are no training; 0 does one after the other.
+        on_event: called as work goes on; raising KeyboardInterrupt there stops at the next safe moment.
+    """
+    todo = everything(tasks)
+    board = _Board(todo, on_event)
+    desk = Desk(runs, root, board.note)
+    training = [task for task in todo if isinstance(task, Train)]
+    others = [task for task in todo if not isinstance(task, Train)]
+    with ThreadPoolExecutor(max(1, workers)) as pool:
+        futures: list[Future[Any]] = []
+        try:
+            for pack in packs(training):
+                _train(pack, desk, board)
+                ready = [task for task in others if _met(task, desk)]
+                others = [task for task in others if task not in ready]
+                futures += _start(ready, desk, board, pool if workers else None)
+            for task in others:  # what needs more than training, or what a failure left without it
+                for future in as_completed(futures):
+                    future.result()
+                _start([task], desk, board, None)
+            for future in as_completed(futures):
+                future.result()
+        except BaseException:
+            board.stopped = True
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+    return {task.name: standing(desk.runs / task.name) for task in todo}
+
+
+class _Board:
+    """Counts tasks, and passes on what they tell."""
+
+    def __init__(self, tasks: list[Task], on_event: Callable[[Event], Any] | None):
+        self.tasks, self.done, self.stopped = len(tasks), 0, False
+        self._title, self._on_event = "", on_event
+        self._lock = threading.Lock()
+
+    def begin(self, title: str) -> None:
+        self._title = title
+        self.note("")
+
+    def end(self, count: int = 1) -> None:
+        with self._lock:
+            self.done += count
+        self.note("")
+
+    def note(self, note: str) -> None:
+        if self.stopped:
+            raise KeyboardInterrupt
+        if self._on_event is not None:
+            self._on_event(Event(self._title, self.done, self.tasks, note))
+
+
+def _train(pack: list[Train], desk: Desk, board: _Board) -> None:
+    waiting = [task for task in pack if standing(desk.runs / task.name).state != "done"]
+    board.begin(waiting[0].title if waiting else pack[0].title)
+    if len(waiting) > 1:
+        # One that diverges stops all; then each is run alone below, and the failure finds its owner.
+        with suppress(TrainingError):
+            train_together(waiting, desk)
+    for task in waiting:
+        perform(task, desk)
+    board.end(len(pack))
+
+
+def _start(tasks: list[Task], desk: Desk, board: _Board, pool: ThreadPoolExecutor | None) -> list[Future[Any]]:
+    def one(task: Task) -> None:
+        board.begin(task.title)
+        perform(task, desk)
+        board.end()
+
+    if pool is not None:
+        return [pool.submit(one, task) for task in tasks]
+    for task in tasks:
+        one(task)
+    return []
+
+
+def _met(task: Task, desk: Desk) -> bool:
+    return all(standing(desk.runs / need.name).state in ("done", "failed") for need in task.needs)

@@ -1,0 +1,116 @@
+"""The Ray engine: the same tasks, each a Ray task, on the nodes of a cluster.
+
+Every task says what it needs of a machine and writes its results into the shared folder itself; what travels is its
+settings and, back, one word. A lost worker is replaced by Ray, and its task goes on from its checkpoint. Only the
+folder must be the same on all nodes, as on the file system of a cluster.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from ...errors import ConfigError
+from .bench import Desk
+from .local import Event
+from .perform import Standing, perform, standing
+from .task import Resources, Task, everything
+
+RETRIES = 5  # of lost workers, for each task
+
+
+def run_ray(
+    tasks: Iterable[Task],
+    runs: Path | str,
+    *,
+    root: Path | str | None = None,
+    address: str | None = None,
+    on_event: Callable[[Event], Any] | None = None,
+) -> dict[str, Standing]:
+    """Does every task and what it needs on a Ray cluster; returns how each stands, by name, in order.
+
+    Args:
+        tasks: what is wanted; needs are added.
+        runs: the shared folder, the same path on every node.
+        root: where to look for data first, likewise.
+        address: of a running cluster ("auto" finds it); None starts Ray on this machine, or uses one that is up.
+        on_event: called as tasks end; raising KeyboardInterrupt there cancels what is left.
+
+    Raises:
+        ConfigError: Ray is not installed, or there is no cluster at the address.
+    """
+    ray = _connected(address)
+    todo = everything(tasks)
+    runs = Path(runs).resolve()
+    runs.mkdir(parents=True, exist_ok=True)
+    limits = ray.cluster_resources()
+    work = ray.remote(_work)
+    places: dict[str, Any] = {}
+    for task in todo:
+        if standing(runs / task.name).state == "done":
+            continue
+        needs = [places[need.name] for need in task.needs if need.name in places]
+        options = _options(task.resources, limits)
+        places[task.name] = work.options(name=task.name, **options).remote(task, str(runs), _text(root), *needs)
+    titles = {place: task.title for task in todo if (place := places.get(task.name)) is not None}
+    _wait(ray, titles, len(todo), on_event)
+    return {task.name: standing(runs / task.name) for task in todo}
+
+
+def _work(task: Task, runs: str, root: str | None, *needs: str) -> str:
+    """Runs on a node; `needs` is there so that Ray waits for them."""
+    return perform(task, Desk(runs, root)).state
+
+
+def _wait(ray: Any, titles: dict[Any, str], tasks: int, on_event: Callable[[Event], Any] | None) -> None:
+    waiting, done = list(titles), tasks - len(titles)
+    try:
+        while waiting:
+            ended, waiting = ray.wait(waiting, num_returns=1, timeout=0.5)
+            for place in ended:
+                done += 1
+                note = _outcome(ray, place)
+                if on_event is not None:
+                    on_event(Event(titles[place], done, tasks, note))
+            if not ended and on_event is not None:
+                on_event(Event("", done, tasks, f"{len(waiting)} waiting or running"))
+    except BaseException:
+        for place in waiting:
+            ray.cancel(place)
+        raise
+
+
+def _outcome(ray: Any, place: Any) -> str:
+    try:
+        return ray.get(place)
+    except ray.exceptions.RayError as error:
+        return f"lost: {str(error).splitlines()[0]}"
+
+
+def _options(asked: Resources, limits: dict[str, float]) -> dict[str, Any]:
+    """What Ray is told; a machine without accelerators, or a small one, is not asked for more than it has."""
+    gpus = asked.gpus if limits.get("GPU") else 0
+    return {
+        "num_cpus": min(asked.cpus, limits.get("CPU", asked.cpus)),
+        "num_gpus": gpus,
+        "memory": int(min(asked.memory, limits.get("memory", asked.memory))),
+        "max_retries": RETRIES,
+    }
+
+
+def _connected(address: str | None) -> Any:
+    try:
+        import ray
+    except ImportError:
+        raise ConfigError("--engine ray needs Ray: pip install 'bayesin[ray]'") from None
+    if not ray.is_initialized():
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING, include_dashboard=False)
+        except (ConnectionError, ValueError) as error:
+            where = f"at {address}" if address else "on this machine"
+            raise ConfigError(f"no Ray cluster {where}: {str(error).splitlines()[0]}") from None
+    return ray
+
+
+def _text(path: Path | str | None) -> str | None:
+    return None if path is None else str(Path(path).resolve())

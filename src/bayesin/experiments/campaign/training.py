@@ -1,0 +1,86 @@
+"""Training runs as tasks, and runs of one shape trained together.
+
+Runs that differ in prior variance, temperature, learning rate or noise alone fit into one compiled program
+(`fit_vi` with several settings). Each still has its own folder, so that nobody need know they were trained together.
+"""
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...inference import HMC, VI, Progress
+from ..config import RunConfig
+from ..run import run, run_together
+from .task import Bench, Resources, Task
+
+VARYING = ("prior_variance", "temperature", "learning_rate", "noise")
+
+
+@dataclass(frozen=True)
+class Train(Task):
+    """One training run; its folder is the one that `bayesin train` makes."""
+
+    config: RunConfig
+
+    kind = "train"
+    own_folder = True  # `run` locks it and keeps its record
+
+    @property
+    def name(self) -> str:
+        return self.config.name
+
+    @property
+    def title(self) -> str:
+        config, training = self.config, self.config.training
+        what = f"{config.model}{'' if config.width is None else f' {config.width}'} on {config.data}"
+        if isinstance(training, HMC):
+            return f"HMC of {what}, {training.chains} × {training.samples} draws"
+        how = f"{training.optimiser} {training.learning_rate:g}, prior variance {training.prior_variance:g}"
+        tempered = f", T {training.temperature:g}" if isinstance(training, VI) and training.temperature != 1 else ""
+        return f"{training.members} × {config.method} of {what}, {training.epochs} epochs of {how}{tempered}"
+
+    @property
+    def resources(self) -> Resources:
+        return Resources(cpus=2, gpus=1, memory=8 << 30)
+
+    def perform(self, folder: Path, bench: Bench) -> dict[str, Any]:
+        return run(
+            self.config, folder, prepared=bench.prepared(self.config), wait=True, on_progress=_teller(bench)
+        ).results
+
+
+def packs(tasks: Iterable[Train]) -> list[list[Train]]:
+    """Groups the runs that fit into one program, in the order of their first."""
+    groups: dict[Any, list[Train]] = defaultdict(list)
+    for task in tasks:
+        groups[_shape(task.config)].append(task)
+    return list(groups.values())
+
+
+def train_together(tasks: list[Train], bench: Bench) -> None:
+    """Trains runs of one shape in one program; where that fails nothing is recorded, and each can be run alone."""
+    configs = [task.config for task in tasks]
+    folders = [bench.runs / task.name for task in tasks]
+    run_together(configs, folders, prepared=bench.prepared(configs[0]), on_progress=_teller(bench))
+
+
+def _shape(config: RunConfig) -> Any:
+    if not isinstance(config.training, VI):
+        return config
+    return dataclasses.replace(config, training=dataclasses.replace(config.training, **_neutral()))
+
+
+def _neutral() -> dict[str, float]:
+    return {name: getattr(VI(), name) for name in VARYING}
+
+
+def _teller(bench: Bench) -> Any:
+    def told(progress: Progress) -> None:
+        row = progress.row
+        what = f"loss {float(row['loss'].mean()):.3f}" if "loss" in row else ""
+        bench.tell(f"{progress.step:,} of {progress.steps:,} steps{', ' if what else ''}{what}")
+
+    return told
