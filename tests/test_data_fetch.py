@@ -14,6 +14,7 @@ from bayesin.data import check, fetch
 from bayesin.data.downloads import download
 from bayesin.data.sources import Download
 from bayesin.errors import DataError
+from bayesin.files import held
 from data_toys import cifar_contents, cifar_source, idx_contents, idx_source, squeeze, tarball, write_files
 
 pytest.importorskip("pooch")
@@ -294,14 +295,15 @@ def test_an_interrupt_leaves_nothing(server, toy, tmp_path):
     assert left_in(tmp_path / "root") == []
 
 
-def test_what_a_killed_process_left_long_ago_is_removed(server, toy, tmp_path):
-    old, new = tmp_path / "root" / ".tmp-fetch-old", tmp_path / "root" / ".tmp-fetch-new"
-    for folder in (old, new):
+def test_what_a_killed_process_left_is_removed_and_the_work_of_a_living_one_is_not(server, toy, tmp_path):
+    left, living = tmp_path / "root" / ".tmp-fetch-left", tmp_path / "root" / ".tmp-fetch-living"
+    for folder in (left, living):
         folder.mkdir(parents=True)
         (folder / "x.part").write_bytes(b"half")
-    os.utime(old, (0, 0))
-    fetch(toy, tmp_path / "root", mirrors=[server.mirror("good")])
-    assert not old.exists() and new.exists()
+        os.utime(folder, (0, 0))
+    with held(living):
+        fetch(toy, tmp_path / "root", mirrors=[server.mirror("good")])
+    assert not left.exists() and living.exists()
 
 
 def test_a_place_that_cannot_be_written(server, toy, tmp_path):

@@ -207,10 +207,10 @@ def test_gains_can_stay_points():
     assert np.abs(np.asarray(posterior.mean["gain"]) - 1).max() > 0 and (posterior.std["w"] > 0).all()
 
 
-def test_temperature_zero_of_the_kl_forgets_the_prior_and_a_hot_one_returns_to_it():
+def test_a_cold_kl_forgets_the_prior_and_a_hot_one_returns_to_it():
     model, data = toys.mlp(), toys.blobs()
     config = VI(epochs=400, batch=60, learning_rate=0.02, prior_variance=0.04)
-    cold = fit_vi(KEY, model, data, dataclasses.replace(config, temperature=0.0))
+    cold = fit_vi(KEY, model, data, dataclasses.replace(config, temperature=1e-6))
     hot = fit_vi(KEY, model, data, dataclasses.replace(config, temperature=1e4))
     assert cold.trace["nll"][-1, 0] < 0.1
     assert hot.trace["std_mean"][-1, 0] == pytest.approx(0.2, rel=0.05)

@@ -12,6 +12,9 @@ from ..store import save_alignment, save_posterior
 from .artifacts import Given, WithModel, find
 from .output import Output
 from .pairs import align_pair, load_pair
+from .places import result_folder, unmake
+
+FILES = ("alignment.safetensors", "posterior-0.safetensors")
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,11 @@ class Align(WithModel):
         if not self.target or not self.source or self.out is None:
             raise ConfigError("needs two posteriors and a place: bayesin align TARGET SOURCE --out FOLDER")
         given = find(self.target), find(self.source)
-        moved_to, alignment_to = self._places(*given)
+        with result_folder(self.out, FILES, [one.path for one in given], force=self.force) as places:
+            return self._align(out, given, places)
+
+    def _align(self, out: Output, given: tuple[Given, Given], places: list[Path]) -> dict[str, Any]:
+        alignment_to, moved_to = places
         problem = load_pair(self, *given, spec=self.spec)
         found = align_pair(
             problem, out, key=self.key, cost=self.cost, restarts=self.restarts, max_sweeps=self.max_sweeps
@@ -53,20 +60,9 @@ class Align(WithModel):
         settings = {"cost": self.cost, "restarts": self.restarts, "max_sweeps": self.max_sweeps, "key": self.key}
         settings |= {"target": str(given[0].path), "source": str(given[1].path)} | found.numbers
         metadata = given[1].metadata | {"aligned_to": str(given[0].path)}
+        unmake(places)
         save_alignment(alignment_to, found.alignment.perms, problem.spec, settings=settings)
         save_posterior(moved_to, found.alignment.posterior, spec=problem.spec, metadata=metadata)
         found.show(out, problem)
         out.line(escape(f"Wrote {moved_to} and {alignment_to}"))
         return {"posterior": str(moved_to), "alignment": str(alignment_to)} | settings
-
-    def _places(self, *given: Given) -> tuple[Path, Path]:
-        folder = self.out or Path()
-        if folder.suffix == ".safetensors" or folder.is_file():
-            raise ConfigError(f"--out {folder} must be a folder; the files in it get their names from bayesin")
-        places = folder / "posterior-0.safetensors", folder / "alignment.safetensors"
-        for place in places:
-            if any(place.resolve() == one.path.resolve() for one in given):
-                raise ConfigError(f"--out {folder} would overwrite the input {place}; choose another folder")
-            if place.exists() and not self.force:
-                raise ConfigError(f"{place} exists; choose another folder, or --force to replace it")
-        return places

@@ -1,5 +1,6 @@
 """`bayesin compact`: many samples folded into one Gaussian, after their units were put into a common order."""
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,18 +13,22 @@ from rich.markup import escape
 from ..compact import Compact, Score, compact, scores
 from ..data import Dataset
 from ..errors import ConfigError, DataError
+from ..experiments.provenance import provenance
 from ..files import write_json
 from ..inference import Draws
 from ..models import Model
 from ..posteriors import Gaussian, LowRankGaussian, Samples
+from ..report.folded import PREDICTIONS, Folded, write_folded_report
 from ..store import load_posterior, save_posterior
 from ..symmetry import PermutationSpec, discover, verify
 from ..tensors import write_tensors
 from .artifacts import Given, WithModel, dataset_of, example_inputs, find, model_of, read, spec_of
 from .compilation import use_compilation_cache
 from .output import Output
+from .places import result_folder, unmake
 
-FILES = ("posterior-0.safetensors", "permutations.safetensors", "compact.json")
+FILES = ("permutations.safetensors", "compact.json", "posterior-0.safetensors")
+SAYS = ("the permutation of every sample", "the numbers of the table, and settings", "the Gaussian")
 BATCH = 64  # inputs to discover the symmetry on
 
 
@@ -62,6 +67,8 @@ class Fold(WithModel):
     """Permutation spec (JSON); by default the one in the file, else it is discovered."""
     force: bool = False
     """Replace earlier results."""
+    page: bool = True
+    """Leave the page and the figure out."""
 
     def run(self, out: Output) -> dict[str, Any]:
         if not self.samples or self.out is None:
@@ -70,29 +77,27 @@ class Fold(WithModel):
             raise ConfigError(f"--every and --draws start at 1, not {self.every} and {self.draws}")
         use_compilation_cache()
         given = find(self.samples)
-        folder = self._folder(given)
+        with result_folder(self.out, FILES, [given.path], force=self.force) as places:
+            return self._run(out, given, places)
+
+    def _run(self, out: Output, given: Given, places: list[Path]) -> dict[str, Any]:
         data = self._data(given)
         model = model_of(self, data, given)
         samples = self._samples(given, model)
         spec, origin = self._spec(given, model, data, samples)
+        start = time.perf_counter()
         found = self._fold(out, samples, spec, model, data)
+        middle = time.perf_counter()
         tested = {} if self.untested else self._test(out, samples, found, model, data)
+        seconds = {"match": middle - start, "compare predictions": time.perf_counter() - middle}
         numbers = _numbers(self, given, samples, found, tested)
-        self._write(folder, given, found, spec, numbers)
+        self._write(places, given, found, spec, numbers)
+        folder = places[-1].parent
+        page = self._page(out, folder, given, samples, found, tested, spec, seconds) if self.page else None
         _show(out, spec, found, tested, origin)
-        out.line(escape(f"Wrote {folder / FILES[0]}, {FILES[1]} and {FILES[2]}"))
-        return {"posterior": str(folder / FILES[0])} | numbers
-
-    def _folder(self, given: Given) -> Path:
-        folder = self.out or Path()
-        if folder.suffix == ".safetensors" or folder.is_file():
-            raise ConfigError(f"--out {folder} must be a folder; the files in it get their names from bayesin")
-        for place in (folder / name for name in FILES):
-            if place.resolve() == given.path.resolve():
-                raise ConfigError(f"--out {folder} would overwrite the input {place}; choose another folder")
-            if place.exists() and not self.force:
-                raise ConfigError(f"{place} exists; choose another folder, or --force to replace it")
-        return folder
+        wrote = f"Wrote {places[-1]}, {FILES[0]} and {FILES[1]}"
+        out.line(escape(wrote if page is None else f"{wrote}; open {page.resolve().as_uri()}"))
+        return {"posterior": str(places[-1]), "page": None if page is None else str(page)} | numbers
 
     def _data(self, given: Given) -> Dataset | None:
         """The data set; None where it is not on this machine and the weights can be matched without it."""
@@ -161,13 +166,48 @@ class Fold(WithModel):
             key = jax.random.fold_in(jax.random.key(self.key), 1)
             return scores(samples, found, model.apply, (data.x_test, data.y_test), key=key, draws=self.draws)
 
-    def _write(self, folder: Path, given: Given, found: Compact, spec: PermutationSpec, numbers: dict) -> None:
+    def _write(self, places: list[Path], given: Given, found: Compact, spec: PermutationSpec, numbers: dict) -> None:
         metadata = given.metadata | {"compact_of": str(given.path)}
         perms = {f"perms/{group}": perm.astype(np.int32) for group, perm in found.perms.items()}
         strings = {"format": "bayesin-permutations", "version": "1"}
-        write_tensors(folder / FILES[1], perms, strings)
-        write_json(folder / FILES[2], numbers)
-        save_posterior(folder / FILES[0], found.posterior, spec=spec, metadata=metadata)
+        unmake(places)
+        write_tensors(places[0], perms, strings)
+        write_json(places[1], numbers)
+        save_posterior(places[2], found.posterior, spec=spec, metadata=metadata)
+
+    def _page(
+        self,
+        out: Output,
+        folder: Path,
+        given: Given,
+        samples: Samples,
+        found: Compact,
+        tested: dict[str, Score],
+        spec: PermutationSpec,
+        seconds: dict[str, float],
+    ) -> Path:
+        about = {name: value for name, value in given.about_model.items() if name not in ("input_shape", "classes")}
+        config = {
+            "samples": f"{len(samples):,} of {given.text}",
+            "model": ", ".join(str(v) if name == "name" else f"{name} {v}" for name, v in about.items())
+            or "not named",
+            "reference": self.reference,
+            "match": self.match,
+            "family": self.family if self.rank is None else f"{self.family}, rank {self.rank}",
+            "draws": str(self.draws),
+            "key": str(self.key),
+        }
+        folded = Folded(
+            samples=len(samples),
+            found=found,
+            scores=tested,
+            spec=spec,
+            config=config,
+            provenance=provenance(),
+            seconds={name: value for name, value in seconds.items() if value > 0.01},
+        )
+        with out.progress("writing the page", None):
+            return write_folded_report(folder, folded, dict(zip(FILES, SAYS, strict=True)))
 
 
 def _numbers(flags: Fold, given: Given, samples: Samples, found: Compact, tested: dict[str, Score]) -> dict[str, Any]:
@@ -204,16 +244,11 @@ def _show(out: Output, spec: PermutationSpec, found: Compact, tested: dict[str, 
     out.line(f"{found.rounds} {'pass' if found.rounds == 1 else 'passes'}, {state}; spec {escape(origin)}")
     if tested:
         lines = [
-            [_NAMES[name], f"{s.agreement:.4f}", f"{s.total_variation:.4f}", f"{s.accuracy:.2%}"]
+            [PREDICTIONS[name], f"{s.agreement:.4f}", f"{s.total_variation:.4f}", f"{s.accuracy:.2%}"]
             for name, s in tested.items()
         ]
-        out.table("Predictions", ["of", "agreement with samples", "total variation", "test accuracy"], lines)
-
-
-_NAMES = {
-    "samples": "the samples",
-    "direct": "Gaussian of the samples as they came",
-    "compact": "Gaussian in a common order",
-    "direct mean": "mean network as they came",
-    "compact mean": "mean network in a common order",
-}
+        out.table(
+            "Predictions on the test set, against those of the samples",
+            ["of", "agreement", "total variation", "accuracy"],
+            lines,
+        )

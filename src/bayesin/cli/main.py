@@ -5,7 +5,11 @@ import difflib
 import importlib
 import inspect
 import os
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from ..errors import BayesinError, ConfigError
@@ -67,7 +71,8 @@ def main(argv: list[str] | None = None) -> int:
     argv = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in argv
     try:
-        return _dispatch(argv)
+        with _terminated_is_interrupted():
+            return _dispatch(argv)
     except BayesinError as error:
         if debug:
             raise
@@ -81,6 +86,19 @@ def main(argv: list[str] | None = None) -> int:
         if debug:
             raise
         return _fail(f"unexpected {type(error).__name__}: {_first_line(error)} (--debug shows the traceback)", 1)
+
+
+@contextmanager
+def _terminated_is_interrupted() -> Iterator[None]:
+    """SIGTERM, which a cluster sends, ends a verb as Ctrl-C does: in order, and with a message."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _dispatch(argv: list[str]) -> int:
@@ -136,6 +154,8 @@ def _overview() -> None:
 
 
 def _fail(message: str, code: int) -> int:
+    # Names come from files: what is no character to print could drive the terminal.
+    message = "".join(one if one.isprintable() else repr(one)[1:-1] for one in message)
     Output().errors.print(f"[bold red]bayesin:[/] {_escape(message)}")
     return code
 

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import DataError
-from ..files import TEMPORARY
+from ..files import TEMPORARY, held
 from .content import read_checked
 from .downloads import download
 from .locate import Found, home, is_own, locate
 from .sources import Download, File, Source, source_of
 
-LEFTOVER_AGE = 86_400  # seconds; an unfinished folder this old belongs to a process that was killed
+LEFTOVER_AGE = 5  # seconds from making a folder to holding it, at the very most
 
 OnProgress = Callable[[int, int, str], None]  # bytes so far, bytes in all, the file that is coming
 
@@ -65,7 +65,7 @@ def fetch(
     try:
         beside = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
         _remove_leftovers(beside)
-        with tempfile.TemporaryDirectory(prefix=f"{TEMPORARY}fetch-", dir=beside) as work:
+        with tempfile.TemporaryDirectory(prefix=f"{TEMPORARY}fetch-", dir=beside) as work, held(work):
             fresh = _download_all(source, wanted, mirrors or source.mirrors, Path(work), timeout, on_progress)
             folder.mkdir(parents=True, exist_ok=True)
             for file in source.files:
@@ -166,6 +166,9 @@ def _place(fresh: Path, folder: Path, damaged: Path | None) -> None:
 
 
 def _remove_leftovers(folder: Path) -> None:
+    """Removes what killed processes left; the folder of a living one is held by it."""
     for path in folder.glob(f"{TEMPORARY}fetch-*"):
         if path.is_dir() and time.time() - path.stat().st_mtime > LEFTOVER_AGE:
-            shutil.rmtree(path, ignore_errors=True)
+            with held(path, wait=False) as mine:
+                if mine:
+                    shutil.rmtree(path, ignore_errors=True)

@@ -28,6 +28,8 @@ def read_npz(path: Path | str, largest: int = LARGEST) -> dict[str, np.ndarray]:
         DataError: the file is absent, damaged, too large, lacks an array, or holds Python objects.
     """
     path = Path(path)
+    if path.exists() and not path.is_file():  # a pipe would block, a device never end
+        raise DataError(f"{path} is not a file")
     try:
         with zipfile.ZipFile(path) as archive:
             members = _members(archive, path)

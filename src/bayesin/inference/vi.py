@@ -49,7 +49,8 @@ class VI(Training):
 
     def __post_init__(self):
         super().__post_init__()
-        require(is_finite(self.temperature) and self.temperature >= 0, self, "temperature", "zero or more")
+        why = "positive: at 0 the objective has no prior, and its posterior is a point (train an Ensemble for that)"
+        require(is_finite(self.temperature) and self.temperature > 0, self, "temperature", why)
         require(is_finite(self.initial_std) and self.initial_std > 0, self, "initial_std", "positive")
         require(isinstance(self.train_samples, int) and self.train_samples >= 1, self, "train_samples", "at least 1")
         require(self.temperature_meaning in ("kl", "posterior"), self, "temperature_meaning", "kl or posterior")
