@@ -2,16 +2,21 @@
 
 import collections
 import itertools
+import json
 
 import jax
 import numpy as np
 import optax
 import pytest
 
+from bayesin.compact import hidden_activations
 from bayesin.data import Dataset, load
 from bayesin.errors import ConfigError
+from bayesin.evaluation import evaluate
+from bayesin.experiments.device import losses, match_pairs, on_device, stack
 from bayesin.experiments.dynamics import training_dynamics
 from bayesin.experiments.points import Descent, trained
+from bayesin.experiments.studies import dynamics_study, interpolation_study, study_setting, transposition_study
 from bayesin.experiments.transpositions import (
     along_interpolation,
     by_activations,
@@ -121,3 +126,40 @@ def test_dynamics_have_a_line_for_every_epoch(digits, spec):
         np.testing.assert_allclose(found.naive_loss[part][:, [0, 2]], found.matched_loss[part][:, [0, 2]], rtol=1e-4)
         assert found.matched_barrier[part][-1] <= found.naive_barrier[part][-1]
     assert found.naive_loss["train"][-1, 0] < found.naive_loss["train"][0, 0]  # something was learned
+
+
+def test_many_networks_at_once_have_the_losses_and_matches_of_each_alone(digits, spec):
+    nets = [MODEL.init(jax.random.fold_in(KEY, i)) for i in range(3)]
+    others = [permute(net, spec, {"g0": random_with_transpositions(KEY, 12, i)}) for i, net in enumerate(nets)]
+    parts = on_device(digits)
+    loss, error = losses(MODEL.apply, stack(nets), parts.test)
+    activations = hidden_activations(MODEL.apply, nets[0], digits.x_train[:8], spec, key=KEY)
+    for correlation in (False, True):
+        perms = match_pairs(activations, stack(nets), stack(others), parts.train, correlation=correlation)
+        alone = by_activations(MODEL.apply, nets[0], digits.x_train, spec, key=KEY, correlation=correlation)
+        for i, (net, other) in enumerate(zip(nets, others, strict=True)):
+            np.testing.assert_array_equal(perms["g0"][i], alone(net, other)["g0"])
+            assert transpositions({"g0": perms["g0"][i]}) == {"g0": i}
+    for i, net in enumerate(nets):
+        found = evaluate(net, MODEL.apply, (digits.x_test, digits.y_test), key=None)
+        assert loss[i] == pytest.approx(found.nll, rel=1e-5)
+        assert error[i] == pytest.approx((found.log_probs.argmax(1) != digits.y_test).mean())
+
+
+def test_studies_return_plain_numbers():
+    setting = study_setting(tiny=True)
+    start = setting.model.init(KEY)["layers"]["0"]
+    bound = 1 / np.sqrt(64)
+    assert np.abs(start["kernel"]).max() <= bound and 0.5 * bound < np.abs(start["bias"]).max() <= bound
+    rows = []
+    study = transposition_study(
+        KEY, setting, values=3, runs=(0, 2), pairs_at_once=2, on_row=lambda run, row: rows.append(run)
+    )
+    assert rows == [0, 0, 0, 2, 2, 2] and study["counts"] == [1, 6, 11]
+    again = transposition_study(KEY, setting, values=3, runs=(2,), pairs_at_once=2)
+    assert again["runs"]["2"] == study["runs"]["2"]  # runs can be made in parts
+    lines = interpolation_study(KEY, setting, pairs=2, taus=3)
+    assert lines["lines"][1]["transpositions"][0] == 0 and lines["lines"][0]["distance"][0] == 0
+    dynamics = dynamics_study(KEY, setting, taus=3)
+    assert np.shape(dynamics["naive_loss"]["train"]) == (3, 3) and len(dynamics["transpositions"]) == 3
+    json.dumps([study, lines, dynamics], allow_nan=False)

@@ -56,13 +56,14 @@ def match_activations(
 
 def similarity(activations: Activations, reference: Tree, stack: Tree, chunks: Any, correlation: bool) -> dict:
     """Returns {group: (samples, units of the reference, units of the sample)} in float64."""
-    found = jax.device_get(_sums(activations, reference, stack, chunks))
-    return {group: _finish(sums, correlation) for group, sums in found.items()}
+    found = jax.device_get(_inner_products(activations, reference, stack, chunks))
+    return {group: similarity_of(sums, correlation) for group, sums in found.items()}
 
 
-@partial(jax.jit, static_argnums=0)
-def _sums(activations: Activations, reference: Tree, stack: Tree, chunks: Any) -> dict[str, dict[str, jax.Array]]:
-    """Sums over all examples: of products, of values and of squares."""
+def inner_products(
+    activations: Activations, reference: Tree, stack: Tree, chunks: Any
+) -> dict[str, dict[str, jax.Array]]:
+    """Returns sums over all examples, by group: of products, of values and of squares. May be traced."""
 
     def part(chunk: Any) -> dict[str, dict[str, jax.Array]]:
         with jax.default_matmul_precision("highest"):
@@ -77,6 +78,9 @@ def _sums(activations: Activations, reference: Tree, stack: Tree, chunks: Any) -
         lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(part, jax.tree.map(lambda a: a[0], chunks))
     )
     return jax.lax.scan(step, zero, chunks)[0]
+
+
+_inner_products = partial(jax.jit, static_argnums=0)(inner_products)
 
 
 def _products(ours: jax.Array, theirs: jax.Array, weight: jax.Array) -> dict[str, jax.Array]:
@@ -94,14 +98,16 @@ def _products(ours: jax.Array, theirs: jax.Array, weight: jax.Array) -> dict[str
     }
 
 
-def _finish(sums: dict[str, Any], correlation: bool) -> np.ndarray:
+def similarity_of(sums: dict[str, Any], correlation: bool) -> np.ndarray:
+    """Returns (..., samples, units of the reference, units of the sample) from what `inner_products` returned."""
     sums = {name: np.asarray(value, np.float64) for name, value in sums.items()}
     if not correlation:
         return sums["products"]
-    count = sums["count"]
-    ours, theirs = sums["ours"] / count, sums["theirs"] / count
-    covariance = sums["products"] / count - ours[None, :, None] * theirs[:, None, :]
-    spreads = [sums["our_squares"] / count - ours**2, sums["their_squares"] / count - theirs**2]
+    count = sums["count"][..., None]
+    ours, theirs = sums["ours"] / count, sums["theirs"] / count[..., None]
+    spreads = [sums["our_squares"] / count - ours**2, sums["their_squares"] / count[..., None] - theirs**2]
+    covariance = sums["products"] / count[..., None, None]
+    covariance -= ours[..., None, :, None] * theirs[..., :, None, :]
     # a variance below the rounding of its squares is none
     spreads = [np.where(v > 1e-6 * (m**2 + 1e-30), v, np.inf) for v, m in zip(spreads, (ours, theirs), strict=True)]
-    return covariance / np.sqrt(spreads[0][None, :, None] * spreads[1][:, None, :])
+    return covariance / np.sqrt(spreads[0][..., None, :, None] * spreads[1][..., :, None, :])

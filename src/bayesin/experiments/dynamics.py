@@ -13,15 +13,13 @@ from typing import Any
 import jax
 import numpy as np
 
+from ..compact import hidden_activations
 from ..data import Dataset
-from ..evaluation import barrier
 from ..models import Model
-from ..paths import geodesic
-from ..posteriors import Samples
 from ..symmetry import PermutationSpec, permute, transpositions
 from ..trees import Tree
+from .device import Parts, line, losses, match_pairs, on_device, stack
 from .points import Descent, trained
-from .transpositions import Matcher, by_activations
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,8 @@ def training_dynamics(
     settings: Descent,
     *,
     taus: int = 11,
-    match: Matcher | None = None,
+    correlation: bool = False,
+    parts: Parts | None = None,
     on_epoch: Callable[[int, Tree], Any] | None = None,
 ) -> Dynamics:
     """Returns what stands between two networks after every epoch of their training.
@@ -62,39 +61,41 @@ def training_dynamics(
     Args:
         key: decides both starts and both orders of the data.
         model: a classifier.
-        data: its training set is trained and matched on.
+        data: its training set is trained on, and matched on by activations.
         spec: the groups.
         settings: how both are trained.
-        taus: points on the line, an odd number.
-        match: how the second is matched to the first; by activations on the training set where not given.
+        taus: points on the line, at least two.
+        correlation: match by correlations of activations; by uncentred inner products otherwise.
+        parts: the data as `on_device` returns them, where they were sent already.
         on_epoch: called with the epoch and both networks, stacked.
     """
-    match = match or by_activations(model.apply, model.init(key), data.x_train, spec, key=key)
-    starts = Samples.stack([model.init(jax.random.fold_in(key, i)) for i in range(2)]).params
+    points = np.arange(taus) / (taus - 1)
+    parts = on_device(data) if parts is None else parts
+    activations = hidden_activations(model.apply, model.init(key), np.asarray(data.x_train[:8]), spec, key=key)
+    starts = stack([model.init(jax.random.fold_in(key, i)) for i in range(2)])
     lines: dict[str, list[Any]] = {"naive": [], "matched": []}
     counts = []
     for epoch, both in enumerate(trained(key, model.apply, starts, (data.x_train, data.y_train), settings)):
-        first, second = (jax.tree.map(lambda leaf, i=i: leaf[i], both) for i in range(2))
-        perms = match(first, second)
-        counts.append(sum(transpositions(perms).values()))
-        lines["naive"].append(_line(first, second, model, data, taus))
-        lines["matched"].append(_line(first, permute(second, spec, perms), model, data, taus))
+        first, second = (jax.tree.map(lambda leaf, i=i: leaf[i : i + 1], both) for i in range(2))
+        perms = match_pairs(activations, first, second, parts.train, correlation=correlation)
+        counts.append(sum(transpositions({group: perm[0] for group, perm in perms.items()}).values()))
+        first, second = (jax.tree.map(lambda leaf: leaf[0], one) for one in (first, second))
+        moved = permute(second, spec, {group: perm[0] for group, perm in perms.items()})
+        lines["naive"].append(_line(line(first, second, points), model, parts))
+        lines["matched"].append(_line(line(first, moved, points), model, parts))
         if on_epoch is not None:
             on_epoch(epoch, both)
-    parts = {
+    sides = {
         f"{name}_{what}": {part: np.stack([row[part][what] for row in rows]) for part in ("train", "test")}
         for name, rows in lines.items()
         for what in ("loss", "error")
     }
-    return Dynamics(taus=np.arange(taus) / (taus - 1), transpositions=np.array(counts), **parts)
+    return Dynamics(taus=points, transpositions=np.array(counts), **sides)
 
 
-def _line(first: Tree, second: Tree, model: Model, data: Dataset, taus: int) -> dict[str, dict[str, np.ndarray]]:
-    found = {}
-    for part, inputs in (("train", (data.x_train, data.y_train)), ("test", (data.x_test, data.y_test))):
-        curve = barrier(geodesic(first, second), model.apply, inputs, key=jax.random.key(0), taus=taus)  # points
-        found[part] = {"loss": curve.nll, "error": 1 - np.asarray(curve.accuracy)}
-    return found
+def _line(networks: Tree, model: Model, parts: Parts) -> dict[str, dict[str, np.ndarray]]:
+    found = {part: losses(model.apply, networks, chunks) for part, chunks in parts._asdict().items()}
+    return {part: {"loss": loss, "error": error} for part, (loss, error) in found.items()}
 
 
 def _height(loss: np.ndarray, taus: np.ndarray) -> np.ndarray:

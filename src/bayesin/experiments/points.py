@@ -4,6 +4,7 @@
 dynamics need the starts to be chosen and the way to be seen.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -44,15 +45,29 @@ def trained(
         data: training inputs and labels. What fills no batch is left out of that epoch.
         settings: how to descend.
     """
+    for params in _epochs(key, apply, starts, data, settings):
+        yield jax.tree.map(np.asarray, params)
+
+
+def trained_end(
+    key: jax.Array, apply: Callable[[Tree, Any], Any], starts: Tree, data: tuple[Any, Any], settings: Descent
+) -> Tree:
+    """Returns the last of `trained`, without carrying the way there off the device."""
+    last = deque(_epochs(key, apply, starts, data, settings), maxlen=1)
+    return jax.tree.map(np.asarray, last[0])
+
+
+def _epochs(key: jax.Array, apply: Any, starts: Tree, data: tuple[Any, Any], settings: Descent) -> Iterator[Tree]:
+    """On the device; each stack lives until the next one is asked for, which is computed in its place."""
     x, y = (jnp.asarray(part) for part in data)
     count = len(jax.tree.leaves(starts)[0])
     keys = jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(count))
-    params = jax.tree.map(jnp.asarray, starts)
+    params = jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), starts)
     velocity = jax.tree.map(jnp.zeros_like, params)
-    yield jax.tree.map(np.asarray, params)
+    yield params
     for epoch in range(settings.epochs):
         params, velocity = _epoch(apply, settings, params, velocity, keys, np.int32(epoch), x, y)
-        yield jax.tree.map(np.asarray, params)
+        yield params
 
 
 @partial(jax.jit, static_argnums=(0, 1), donate_argnums=(2, 3))

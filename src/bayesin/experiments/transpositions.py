@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ..compact import hidden_activations
@@ -18,13 +19,12 @@ from ..compact.gram import match_activations
 from ..compact.weights import match_to
 from ..data import Dataset
 from ..errors import ConfigError
-from ..evaluation import evaluate
-from ..evaluation.metrics import accuracy
 from ..models import Model
 from ..posteriors import Samples
 from ..symmetry import Perms, PermutationSpec, permute, transpositions
 from ..trees import Tree, flatten
-from .points import Descent, trained
+from .device import Parts, distances, losses, match_pairs, on_device, stack
+from .points import Descent, trained_end
 
 Matcher = Callable[[Tree, Tree], Perms]  # (reference, network) -> permutations of the network
 
@@ -106,8 +106,9 @@ def permuted_initialisation(
     counts: Sequence[int],
     settings: Descent,
     *,
-    match: Matcher | None = None,
-    pairs_at_once: int = 10,
+    correlation: bool = False,
+    pairs_at_once: int = 50,
+    parts: Parts | None = None,
     on_row: Callable[[Row], Any] | None = None,
 ) -> list[Row]:
     """Returns a row for each number of transpositions: a network and its permuted copy, trained and compared.
@@ -115,49 +116,57 @@ def permuted_initialisation(
     Args:
         key: decides starts, permutations and orders of the data.
         model: a classifier with one group, or with several that are all permuted alike.
-        data: its training set is trained on and matched on.
+        data: its training set is trained on, and matched on by activations.
         spec: the groups.
         counts: numbers of transpositions of the copy at the start, in each group.
         settings: how both are trained.
-        match: how they are matched; by activations on the training set where not given.
-        pairs_at_once: pairs trained side by side.
+        correlation: match by correlations of activations; by uncentred inner products otherwise.
+        pairs_at_once: pairs trained side by side, in one program.
+        parts: the data as `on_device` returns them, where they were sent already.
         on_row: called with every finished row.
     """
-    match = match or by_activations(model.apply, model.init(key), data.x_train, spec, key=key)
+    activations = hidden_activations(model.apply, model.init(key), np.asarray(data.x_train[:8]), spec, key=key)
+    parts = on_device(data) if parts is None else parts
     rows = []
     for first in range(0, len(counts), pairs_at_once):
         chosen = counts[first : first + pairs_at_once]
         pairs = [_pair(jax.random.fold_in(key, first + i), model, spec, count) for i, count in enumerate(chosen)]
-        starts = Samples.stack([net for pair in pairs for net in pair[:2]]).params
+        starts = stack([net for pair in pairs for net in pair[:2]])
         train_key = jax.random.fold_in(jax.random.fold_in(key, first), 1 << 20)
-        *_, final = trained(train_key, model.apply, starts, (data.x_train, data.y_train), settings)
-        for i, (count, (start, copy, perms)) in enumerate(zip(chosen, pairs, strict=True)):
-            ends = [jax.tree.map(lambda leaf, k=k: leaf[k], final) for k in (2 * i, 2 * i + 1)]
-            moved = permute(ends[0], spec, perms)
-            compared = ((start, copy), (ends[0], ends[1]), (moved, ends[1]))
-            stages = [compare(left, right, model, data, match) for left, right in compared]
-            rows.append(Row(int(count), *stages))
+        final = trained_end(train_key, model.apply, starts, (data.x_train, data.y_train), settings)
+        before, after = (jax.tree.map(lambda leaf, k=k: leaf[k::2], final) for k in (0, 1))
+        moved = stack([permute(_pick(before, i), spec, perms) for i, (*_, perms) in enumerate(pairs)])
+        compared = ((stack([p[0] for p in pairs]), stack([p[1] for p in pairs])), (before, after), (moved, after))
+        stages = [_compare_all(a, b, model, activations, parts, correlation) for a, b in compared]
+        for count, *three in zip(chosen, *stages, strict=True):
+            rows.append(Row(int(count), *three))
             if on_row is not None:
                 on_row(rows[-1])
     return rows
 
 
-def compare(first: Tree, second: Tree, model: Model, data: Dataset, match: Matcher) -> Stage:
-    """Returns transpositions, distances and midpoint barriers between two networks."""
-    left, right = flatten(first), flatten(second)
-    distances = {path: float(np.linalg.norm(np.asarray(left[path]) - np.asarray(right[path]))) for path in left}
-    middle = jax.tree.map(lambda a, b: (np.asarray(a) + np.asarray(b)) / 2, first, second)
-    loss, error = {}, {}
-    for part, inputs in (("train", (data.x_train, data.y_train)), ("test", (data.x_test, data.y_test))):
-        (l0, e0), (l1, e1), (lm, em) = (_losses(net, model, inputs) for net in (first, second, middle))
-        loss[part], error[part] = lm - (l0 + l1) / 2, em - (e0 + e1) / 2
-    return Stage(
-        transpositions=sum(transpositions(match(first, second)).values()),
-        distance=float(np.sqrt(sum(distance**2 for distance in distances.values()))),
-        distances=distances,
-        loss_barrier=loss,
-        error_barrier=error,
-    )
+def _compare_all(
+    first: Tree, second: Tree, model: Model, activations: Any, parts: Parts, correlation: bool
+) -> list[Stage]:
+    """Transpositions, distances and midpoint barriers of every pair of two stacks."""
+    perms = match_pairs(activations, first, second, parts.train, correlation=correlation)
+    apart = distances(flatten(first), flatten(second))
+    middle = jax.tree.map(lambda a, b: (jnp.asarray(a) + jnp.asarray(b)) / 2, first, second)
+    heights = {}
+    for part, chunks in parts._asdict().items():
+        ends, others, mid = (losses(model.apply, nets, chunks) for nets in (first, second, middle))
+        heights[part] = [m - (a + b) / 2 for a, b, m in zip(ends, others, mid, strict=True)]  # loss, error
+    count = len(jax.tree.leaves(first)[0])
+    return [
+        Stage(
+            transpositions=sum(transpositions({group: perm[k] for group, perm in perms.items()}).values()),
+            distance=float(np.sqrt(sum(distance[k] ** 2 for distance in apart.values()))),
+            distances={path: float(distance[k]) for path, distance in apart.items()},
+            loss_barrier={part: float(height[0][k]) for part, height in heights.items()},
+            error_barrier={part: float(height[1][k]) for part, height in heights.items()},
+        )
+        for k in range(count)
+    ]
 
 
 def along_interpolation(
@@ -182,9 +191,8 @@ def _pair(key: jax.Array, model: Model, spec: PermutationSpec, count: int) -> tu
     return start, permute(start, spec, perms), perms
 
 
-def _losses(params: Tree, model: Model, data: tuple[Any, Any]) -> tuple[float, float]:
-    found = evaluate(params, model.apply, data, key=None)
-    return found.nll, 1 - accuracy(found.log_probs, data[1])
+def _pick(networks: Tree, index: int) -> Tree:
+    return jax.tree.map(lambda leaf: leaf[index], networks)
 
 
 def _stack(network: Tree) -> Samples:
