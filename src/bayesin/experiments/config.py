@@ -63,7 +63,7 @@ class RunConfig:
         try:
             data, model, kind = value["data"], value["model"], METHODS[value["method"]]
             sizes = {name: model[name] for name in ("width", "depth", "norm") if name in model}
-            return cls(
+            config = cls(
                 data=data["name"],
                 model=model["name"],
                 training=kind(**value["training"]),
@@ -73,8 +73,14 @@ class RunConfig:
                 test_samples=value["test_samples"],
                 **sizes,
             )
-        except (KeyError, TypeError, ConfigError) as error:
+        except KeyError as error:
+            raise ArtifactError(f"the config of this run has no {error}, or not one that is known") from None
+        except (TypeError, ConfigError) as error:
             raise ArtifactError(f"the config of this run cannot be read: {error}") from None
+        for name, kinds in _KINDS.items():
+            if type(getattr(config, name)) not in kinds:
+                raise ArtifactError(f"the config of this run cannot be read: {name} is {getattr(config, name)!r:.40}")
+        return config
 
     @property
     def hash(self) -> str:
@@ -92,6 +98,11 @@ class RunConfig:
         return f"{data}-{self.model}{width}-{self.method}-{self.hash}"
 
 
+_KINDS = {
+    **{name: (str,) for name in ("data", "model", "norm", "normalise")},
+    **{name: (int,) for name in ("key", "depth", "test_samples")},
+    **{name: (int, type(None)) for name in ("width", "limit")},
+}
 _FIELDS = tuple(field.name for field in dataclasses.fields(RunConfig))
 
 

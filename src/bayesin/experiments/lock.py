@@ -9,12 +9,13 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..errors import ArtifactError, BayesinError
 
 NAME = ".lock"
+GLANCE = 0.2  # seconds; longer than `is_locked` holds a lock to look at it
 
 
 class LockedError(BayesinError):
@@ -33,11 +34,13 @@ def locked(folder: Path | str, *, wait: bool = False) -> Iterator[None]:
     path = folder / NAME
     descriptor = _acquire(path, wait)
     try:
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+        with suppress(OSError):  # on a full disk it is still held, by someone unnamed
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
         yield
     finally:
-        path.unlink(missing_ok=True)
+        with suppress(OSError):  # a folder that became read-only keeps the file, which says nothing by itself
+            path.unlink(missing_ok=True)
         os.close(descriptor)
 
 
@@ -58,6 +61,7 @@ def is_locked(folder: Path | str) -> bool:
 
 
 def _acquire(path: Path, wait: bool) -> int:
+    until = time.monotonic() + GLANCE
     while True:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -66,15 +70,18 @@ def _acquire(path: Path, wait: bool) -> int:
             raise ArtifactError(f"cannot write {path.parent}: {error.strerror or error}") from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             holder = os.pread(descriptor, 200, 0).decode(errors="replace") or "another process"
             os.close(descriptor)
-            if not wait:
+            if not wait and time.monotonic() > until:
                 raise LockedError(
                     f"{holder} works in {path.parent}; wait for it (--wait), or choose another folder"
                 ) from None
-            time.sleep(0.2)
+            time.sleep(0.2 if wait else 0.02)
             continue
+        except OSError as error:
+            os.close(descriptor)
+            raise ArtifactError(f"cannot lock {path.parent}: {error.strerror or error}") from error
         if _is_current(path, descriptor):
             return descriptor
         os.close(descriptor)

@@ -3,15 +3,17 @@
 import json
 import math
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..errors import ArtifactError
-from ..files import write_bytes
+from ..files import parse_json, read_bytes, write_bytes
 
 NAME = "metrics.jsonl"
+LARGEST = 1 << 30  # bytes that are read
 
 
 def write_metrics(folder: Path, rows: Iterable[dict[str, Any]]) -> None:
@@ -29,13 +31,14 @@ def append_metrics(folder: Path, row: dict[str, Any]) -> None:
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """Reads the rows; a cut last line is left out."""
-    rows = []
-    for line in (folder / NAME).read_text().splitlines():
-        try:
-            rows.append(json.loads(line))
-        except ValueError:
-            break
+    """Reads the rows; a cut last line is left out, any other line that is no row is refused."""
+    *lines, last = read_bytes(folder / NAME, LARGEST).split(b"\n")
+    rows = [parse_json(line, f"{folder / NAME}, line {number}") for number, line in enumerate(lines, 1)]
+    with suppress(ArtifactError):
+        rows += [parse_json(last, "the last line")] if last else []
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, dict):
+            raise ArtifactError(f"{folder / NAME}, line {number} is not an object")
     return rows
 
 

@@ -11,6 +11,7 @@
 """
 
 import hashlib
+import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -22,7 +23,7 @@ import jax
 import numpy as np
 
 from ..data import Dataset, load
-from ..errors import BayesinError, ConfigError, TrainingError
+from ..errors import ArtifactError, BayesinError, ConfigError, TrainingError
 from ..evaluation import Normal, evaluate
 from ..evaluation.metrics import accuracy
 from ..files import read_json, remove_leftovers, write_json
@@ -76,6 +77,8 @@ def run(
     """
     folder, tell = Path(folder), on_stage or (lambda stage: None)
     _check_folder(config, folder)
+    if _status(folder).get("status") == "done" and not os.access(folder, os.W_OK):  # kept where none can write
+        return _found(folder)
     # Before the folder is made, so that a misspelt data set leaves nothing behind.
     ready = prepared
     if ready is None and _status(folder).get("status") != "done":
@@ -83,10 +86,9 @@ def run(
     with locked(folder, wait=wait):
         _check_folder(config, folder)
         remove_leftovers(folder)
-        status = _status(folder)
-        if status.get("status") == "done":
+        if _status(folder).get("status") == "done":
             shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-            return Outcome(folder, read_json(folder / "results.json"), status, True)
+            return _found(folder)
         record = _begin(config, folder)
         data, model = ready or _prepare(config, root, tell)
         try:
@@ -171,7 +173,25 @@ def _prepare(config: RunConfig, root: Path | str | None, tell: Callable[[str], A
 
 
 def _status(folder: Path) -> dict[str, Any]:
-    return read_json(folder / "provenance.json") if (folder / "provenance.json").is_file() else {}
+    if not (folder / "provenance.json").is_file():
+        return {}
+    return _object(folder / "provenance.json", ())
+
+
+def _found(folder: Path) -> Outcome:
+    """What a run that is done left behind."""
+    status = _object(folder / "provenance.json", ("train_seconds", "test_seconds"))
+    results = _object(folder / "results.json", ("members", "weights", "steps", "memory"))
+    if not (folder / "posterior-0.safetensors").is_file():
+        raise ArtifactError(f"{folder} is done, but its posteriors are gone; remove it to do the run again")
+    return Outcome(folder, results, status, True)
+
+
+def _object(path: Path, names: Sequence[str]) -> dict[str, Any]:
+    value = read_json(path)
+    if not isinstance(value, dict) or not all(name in value for name in names):
+        raise ArtifactError(f"{path} is damaged: it needs {', '.join(names) or 'to be an object'}")
+    return value
 
 
 def _results(

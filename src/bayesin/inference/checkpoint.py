@@ -1,9 +1,10 @@
 """Checkpoints of training: written by orbax, whole or absent, the last two kept.
 
-A checkpoint holds the state of all members, the trace so far, and what makes the run this run. One that
-cannot be read is put aside, and the one before it is taken.
+A checkpoint holds the state of all members, the trace so far, what makes the run this run, and a checksum of
+it all. One that cannot be read, or holds other bits than were written, is removed, and the one before it is taken.
 """
 
+import json
 import re
 import shutil
 import zlib
@@ -17,7 +18,7 @@ import numpy as np
 from ..errors import ArtifactError, ConfigError
 from ..files import write_bytes
 
-KEPT = 2
+KEPT, VERSION = 2, 1
 
 
 class Resumed(NamedTuple):
@@ -38,6 +39,8 @@ class Checkpoints:
         self._manager: Any = None
         probe = write_bytes(self.folder / ".writable", b"")
         probe.unlink()
+        for unfinished in self.folder.glob("*.orbax-checkpoint-tmp*"):
+            shutil.rmtree(unfinished, ignore_errors=True)
         free = shutil.disk_usage(self.folder).free
         wanted = (KEPT + 1) * need + (1 << 20)
         if free < wanted:
@@ -62,16 +65,21 @@ class Checkpoints:
 
         state = _named(resumed.leaves)
         about = {
+            "version": VERSION,
             "identity": self.identity,
             "step": resumed.step,
             "limit": np.asarray(resumed.limit).tolist(),
             "rows": [{name: np.asarray(value).tolist() for name, value in row.items()} for row in resumed.rows],
         }
+        about["checksum"] = _checksum(about, resumed.leaves)
         args = ocp.args.Composite(state=ocp.args.StandardSave(state), about=ocp.args.JsonSave(about))
         try:
             self._open().save(resumed.step, args=args)
         except OSError as error:
             raise ArtifactError(f"cannot write a checkpoint to {self.folder}: {error.strerror or error}") from error
+        except Exception as error:  # the storage layers of orbax have their own words for a full disk
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+            raise ArtifactError(f"cannot write a checkpoint to {self.folder}: {reason}") from error
 
     def restore(self, like: list[Any]) -> Resumed | None:
         """Returns the newest checkpoint that can be read, or None; refuses one of another run."""
@@ -100,7 +108,10 @@ class Checkpoints:
         if about["identity"] != self.identity:
             return about, []
         found = self._open().restore(step, args=ocp.args.Composite(state=ocp.args.StandardRestore(shapes))).state
-        return about, [np.asarray(found.get(_name(n), leaf)).reshape(leaf.shape) for n, leaf in enumerate(like)]
+        leaves = [np.asarray(found.get(_name(n), leaf)).reshape(leaf.shape) for n, leaf in enumerate(like)]
+        if about.pop("checksum") != _checksum(about, leaves) or about["version"] != VERSION or about["step"] != step:
+            raise ArtifactError("other bits than were written")
+        return about, leaves
 
     def _open(self) -> Any:
         import orbax.checkpoint as ocp
@@ -127,6 +138,12 @@ def checksum(*arrays: Any) -> int:
         content = memoryview(np.ascontiguousarray(array))  # pyright: ignore[reportArgumentType]
         total = zlib.crc32(content.cast("B"), total)
     return total
+
+
+def _checksum(about: dict[str, Any], leaves: list[Any]) -> int:
+    """Of everything in a checkpoint; storage checks some of it, but not every bit."""
+    text = json.dumps(about, sort_keys=True).encode()
+    return checksum(np.frombuffer(text, np.uint8), *(leaf for leaf in leaves if np.size(leaf)))
 
 
 def key_numbers(key: jax.Array) -> list[int]:

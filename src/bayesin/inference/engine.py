@@ -143,6 +143,9 @@ def _run(running: Running, states: list[State]) -> Trained:
             if running.checkpoints is not None:
                 _save(running, lanes, rows, step, limit)
             raise
+    if compiled is None:  # taken up after its last step; what it says of memory must not depend on that
+        part = plan.with_length((plan.steps - 1) % plan.length + 1)
+        compiled = program(part, arrangement, lanes[0], running.rows[0], running.shared, np.int32(0))
     return Trained(plan.layout, collect(arrangement, lanes), trace_of(rows), _memory(running, lanes, compiled))
 
 
@@ -215,7 +218,7 @@ def _memory(running: Running, lanes: list[State], compiled: Any) -> Memory:
     member = sum(leaf.nbytes for leaf in jax.tree.leaves(lanes[0])) // running.arrangement.width
     try:
         work = int(compiled.memory_analysis().temp_size_in_bytes)
-    except (AttributeError, NotImplementedError):  # a backend that does not say, or a run that was done already
+    except (AttributeError, NotImplementedError):  # a backend that does not say
         work = 0
     return Memory(member, work, sum(leaf.nbytes for leaf in jax.tree.leaves((running.shared, running.test))))
 

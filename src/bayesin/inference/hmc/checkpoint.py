@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ...errors import ArtifactError
 from ...trees import Tree, flatten
 from ..arrays import Arrays
 from ..checkpoint import checksum, key_numbers
@@ -48,7 +49,10 @@ def restore(folder: Path | None, run: dict[str, Any], beginning: Running) -> tup
     arrays = None if folder is None else read_state(folder, run)
     if arrays is None:
         return beginning, History([], [])
+    for path, leaf in flatten(beginning).items():
+        if np.shape(arrays.get(f"state/{path}")) != np.shape(leaf):
+            raise ArtifactError(f"the checkpoint in {folder} has no '{path}' of shape {np.shape(leaf)}; start anew")
     leaves = [jnp.asarray(arrays[f"state/{path}"]) for path in flatten(beginning)]
     columns = {name.removeprefix("trace/"): array for name, array in arrays.items() if name.startswith("trace/")}
-    rows = [{name: column[i] for name, column in columns.items()} for i in range(len(columns["step"]))]
+    rows = [{name: column[i] for name, column in columns.items()} for i in range(len(columns.get("step", ())))]
     return jax.tree.unflatten(jax.tree.structure(beginning), leaves), History(rows, list(arrays.get("probes", [])))

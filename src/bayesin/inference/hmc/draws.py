@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from ...errors import ArtifactError, ConfigError
-from ...files import remove_leftovers
+from ...files import parse_json, remove_leftovers
 from ...posteriors import Samples
 from ...tensors import read_header, read_tensors, write_tensors
 from ...trees import Tree, flatten, unflatten
@@ -43,7 +43,9 @@ class Draws:
             if header.metadata.get("format") != DRAWS or not header.entries:
                 raise ArtifactError(f"{file} is no file of draws")
             found = {name: entry.shape[2:] for name, entry in header.entries.items()}
-            lead = next(iter(header.entries.values())).shape[:2]
+            lead, *others = {entry.shape[:2] for entry in header.entries.values()}
+            if others or len(lead) < 2 or min(lead) < 1:
+                raise ArtifactError(f"{file} is no file of draws: its arrays need common axes for chains and draws")
             if file != _shard_path(self.folder, place) or (shapes is not None and (found, lead[0]) != shapes):
                 raise ArtifactError(
                     f"{file} does not follow on the draws before it; a file is missing or of another run"
@@ -135,7 +137,9 @@ def read_state(folder: Path, run: Mapping[str, Any]) -> dict[str, np.ndarray] | 
     arrays, metadata = read_tensors(path)
     if metadata.get("format") != STATE or metadata.get("version") != VERSION:
         raise ArtifactError(f"{path} is no checkpoint that this version can read")
-    strings = json.loads(metadata.get("run", "{}"))
+    strings = parse_json(metadata.get("run", "{}"), f"the settings in {path}")
+    if not isinstance(strings, dict) or np.shape(arrays.get("draws", [])) != ():
+        raise ArtifactError(f"{path} is no checkpoint that this version can read")
     for name in run.keys() | strings.keys():
         if run.get(name) != strings.get(name):
             raise ConfigError(
@@ -143,7 +147,8 @@ def read_state(folder: Path, run: Mapping[str, Any]) -> dict[str, np.ndarray] | 
                 "choose another folder"
             )
     for leftover in folder.glob("draws-*.safetensors"):
-        if int(leftover.stem.removeprefix("draws-")) >= int(arrays["draws"]):
+        number = leftover.stem.removeprefix("draws-")
+        if number.isdecimal() and int(number) >= int(arrays["draws"]):
             leftover.unlink()
     remove_leftovers(folder)
     return arrays

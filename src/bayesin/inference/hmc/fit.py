@@ -95,6 +95,8 @@ def fit_hmc(
     chunks = cut(arrays.x, arrays.y, config.chunk)
     program = (model.apply, _compiled_in(config))
     running, history = restore(folder, run, _checked(begin(*program, positions, chunks)))
+    if folder is not None and not history.rows:  # before any draws, which alone would belong to no run
+        save(folder, run, running, history, [])
     if len(history.probes) > config.samples:
         raise ConfigError(f"{folder} holds {len(history.probes)} draws of each chain; ask for at least as many")
     inputs = _probe_inputs(config, arrays)
