@@ -9,6 +9,7 @@ Model and data set come from the file's own metadata, else from the run's config
 """
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,6 +137,7 @@ def model_of(flags: WithModel, data: Dataset | None, *given: Given) -> Model | N
 
 
 SIZES = ("width", "depth", "norm")
+LARGEST_INPUT = 1 << 22  # numbers in one example, since a file may promise any
 
 
 def spec_of(*given: Given, path: Path | None = None) -> PermutationSpec | None:
@@ -182,8 +184,9 @@ def _metadata(path: Path, description: Description) -> dict[str, Any]:
 
 
 def _shape(shape: Any) -> tuple[int, ...]:
-    if not isinstance(shape, list | tuple) or not all(isinstance(size, int) for size in shape):
-        raise ConfigError(f"an input shape is a list of whole numbers, not {shape!r}")
+    whole = isinstance(shape, list | tuple) and all(type(size) is int and size > 0 for size in shape)
+    if not whole or math.prod(shape) > LARGEST_INPUT:
+        raise ConfigError(f"an input shape is a list of whole numbers, {LARGEST_INPUT:,} in all, not {shape!r:.80}")
     return tuple(shape)
 
 

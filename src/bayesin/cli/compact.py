@@ -119,16 +119,18 @@ class Fold(WithModel):
         self, given: Given, model: Model | None, data: Dataset | None, samples: Samples
     ) -> tuple[PermutationSpec, str]:
         found = spec_of(given, path=self.spec)
-        if found is not None:
-            return found, "from the file" if self.spec is None else f"from {self.spec}"
+        origin = "from the file" if self.spec is None else f"from {self.spec}"
         batch = example_inputs(data, BATCH, given) if model is not None else None
         if model is None or batch is None:
+            if found is not None:
+                return found, origin
             raise ConfigError(
                 "the file holds no permutation spec, and nothing names the model to find it; use --model"
             )
-        found = discover(model.apply, samples[0], batch[0][:2])
-        verify(model.apply, samples[0], batch[0][:2], found, key=jax.random.key(0))
-        return found, "discovered and verified"
+        if found is None:
+            found, origin = discover(model.apply, samples[0], batch[0][:2]), "discovered"
+        verify(model.apply, samples[0], batch[0][:2], found, key=jax.random.key(0))  # a file may say anything
+        return found, f"{origin} and verified"
 
     def _fold(
         self, out: Output, samples: Samples, spec: PermutationSpec, model: Model | None, data: Dataset | None

@@ -5,6 +5,7 @@ import zlib
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 
 from ..errors import ModelError, PosteriorError
 from ..trees import Tree, check_same_structure, flatten
@@ -46,7 +47,18 @@ class Gaussian(eqx.Module):
         return jax.tree.map(lambda m, s, e: m + s * e, self.mean, self.std, noise)
 
     def log_density(self, params: Tree) -> jax.Array:
-        """Returns `log q(params)`, summed over all weights; needs every std to be positive."""
+        """Returns `log q(params)`, summed over all weights.
+
+        Raises:
+            PosteriorError: a std is zero or negative, so that there is no density; or other parameters were given.
+        """
+        try:
+            check_same_structure(self.mean, params, "a Gaussian and the point to take its density at")
+        except ModelError as error:
+            raise PosteriorError(str(error)) from None
+        for path, std in flatten(self.std).items():
+            if not isinstance(std, Tracer) and not bool(jnp.all(std > 0)):
+                raise PosteriorError(f"there is no density: the std of '{path}' is not positive everywhere")
         terms = jax.tree.map(
             lambda m, s, w: jnp.sum(jax.scipy.stats.norm.logpdf(w, m, s)), self.mean, self.std, params
         )

@@ -50,7 +50,7 @@ def restore(folder: Path | None, run: dict[str, Any], beginning: Running) -> tup
     if arrays is None:
         return beginning, History([], [])
     for path, leaf in flatten(beginning).items():
-        if np.shape(arrays.get(f"state/{path}")) != np.shape(leaf):
+        if f"state/{path}" not in arrays or arrays[f"state/{path}"].shape != np.shape(leaf):
             raise ArtifactError(f"the checkpoint in {folder} has no '{path}' of shape {np.shape(leaf)}; start anew")
     leaves = [jnp.asarray(arrays[f"state/{path}"]) for path in flatten(beginning)]
     columns = {name.removeprefix("trace/"): array for name, array in arrays.items() if name.startswith("trace/")}
