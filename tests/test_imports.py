@@ -27,6 +27,7 @@ ORDER = (
     "store",
     "experiments",
     "report",
+    "reproduce",
     "cli",
 )
 LAZY = ("tyro", "lap", "lapx", "blackjax", "pooch", "plotly", "matplotlib", "ray", "sklearn", "requests")

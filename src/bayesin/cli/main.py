@@ -48,6 +48,12 @@ VERBS = {
         "fold an ensemble or HMC samples into one Gaussian",
         "bayesin compact ensemble --reference mean --out one",
     ),
+    "reproduce": Verb(
+        "reproduce:Reproduce",
+        "regenerate a figure of the papers, with a verdict on each claim",
+        "bayesin reproduce kl --scale smoke",
+    ),
+    "status": Verb("status:Status", "show what of a campaign is done, running, failed, left", "bayesin status runs"),
     "report": Verb(
         "report:Report", "write the page of one or several runs from their numbers", "bayesin report demo"
     ),

@@ -2,7 +2,7 @@
 
     {"format": "bayesin-report", "version": 1, "title": …, "lead": […], "summary": [card, …],
      "barrier": {"sets": {"test": {"naive": curve, "aligned": curve}, …}},
-     "walk": …, "plane": …, "alignment": …, "posterior": …, "tables": […], "run": …, "files": […]}
+     "walk": …, "plane": …, "alignment": …, "compact": …, "posterior": …, "tables": […], "run": …, "files": […]}
 
 Every section may be absent; the functions of `collect` make them. Numbers are rounded to six significant
 digits and what is not finite is null.
@@ -94,12 +94,18 @@ _STEP = {
     "confusion": _MATRIX,
     "probabilities": _MATRIX,
 }
+_STDS = {
+    "scale": "text",
+    "centres": _NUMBERS,
+    "curves": [{"name": "text", "role": "text", "shares": _NUMBERS}],
+    "says": "text",
+}
 _REPORT = {
     "title": "text",
     "name": "text",
     "lead": ["text"],
     "summary": [{name: "text" for name in ("label", "value", "unit", "note", "tone")}],
-    "barrier": {"sets": ("map", ("map", _CURVE))},
+    "barrier": {"sets": ("map", ("map", _CURVE)), "says": "text"},
     "walk": {
         "classes": ["text"],
         "taus": _NUMBERS,
@@ -122,12 +128,13 @@ _REPORT = {
         "groups": [{"name": "text", "size": "number?", "moved": "number?", "transpositions": "number?"}],
         "similarity": ("map", {"before": _MATRIX, "after": _MATRIX}),
         "correlation": ("map", {"before": _NUMBERS, "after": _NUMBERS}),
-        "stds": {
-            "scale": "text",
-            "centres": _NUMBERS,
-            "curves": [{"name": "text", "role": "text", "shares": _NUMBERS}],
-            "says": "text",
-        },
+        "stds": _STDS,
+    },
+    "compact": {
+        "says": ["text"],
+        "scores": [{"name": "text", **{name: "number?" for name in ("agreement", "total_variation", "accuracy")}}],
+        "groups": [{"name": "text", "size": "number?", "transpositions": _NUMBERS}],
+        "stds": _STDS,
     },
     "posterior": {
         "says": ["text"],
@@ -137,6 +144,7 @@ _REPORT = {
         "units": [{"name": "text", "size": "number?", "pruned": _NUMBERS}],
         "pruned_says": "text",
     },
+    "pictures": [{"title": "text", "image": "text", "label": "text", "says": "text"}],
     "tables": [{"title": "text", "columns": ["text"], "rows": [["any"]], "says": "text"}],
     "run": {
         "config": ("map", "any"),

@@ -67,7 +67,7 @@ def barrier_figure(section: Mapping[str, Any], stem: Path | str, *, part: str = 
     handles, labels = axes[0].get_legend_handles_labels()
     heights = [f"{label}: barrier {_height(curve)}" for label, curve in zip(labels, curves.values(), strict=True)]
     figure.legend(handles, heights, loc="outside upper left", ncols=2)
-    return [*_save(figure, stem), write_json(f"{stem}.json", curves), _write_csv(f"{stem}.csv", curves)]
+    return [*save(figure, stem), write_json(f"{stem}.json", curves), _write_csv(f"{stem}.csv", curves)]
 
 
 @style()
@@ -112,7 +112,35 @@ def plane_figure(section: Mapping[str, Any], stem: Path | str) -> list[Path]:
     axis.grid(False)
     bar = figure.colorbar(filled, ax=axis, label="loss (nats)", format="%.1f", shrink=0.75, aspect=22)
     bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
-    return [*_save(figure, stem), write_json(f"{stem}.json", section)]
+    return [*save(figure, stem), write_json(f"{stem}.json", section)]
+
+
+@style()
+def compact_figure(section: Mapping[str, Any], stem: Path | str) -> list[Path]:
+    """Draws the transpositions of every sample, and the stds before and after.
+
+    Args:
+        section: the `compact` section of a report.
+        stem: path without ending; `.svg`, `.pdf`, `.png` and `.json` are written.
+    """
+    section = plain(section)
+    groups, stds = section.get("groups") or [], section.get("stds")
+    figure, axes = _subplots(1 + bool(stds), size=(3.4 * (1 + bool(stds)), 2.4))
+    counts = np.sum([group["transpositions"] for group in groups], 0) if groups else np.zeros(1)
+    axes[0].hist(counts, bins=min(30, max(5, len(counts) // 3)), color=KINDS["aligned"]["color"], alpha=0.85)
+    axes[0].set(xlabel="transpositions of a sample", ylabel="samples")
+    if stds:
+        for curve in stds["curves"]:
+            look = KINDS.get(curve.get("role"), KINDS["naive"])
+            shares = 100 * np.array(curve["shares"], float)
+            axes[1].step(
+                stds["centres"], shares, where="mid", label=curve["name"].replace("$", r"\$"),
+                color=look["color"], linestyle=look["linestyle"],
+            )  # fmt: skip
+        axes[1].set(xlabel="standard deviation", ylabel="share of weights (%)", xscale=stds.get("scale") or "linear")
+        axes[1].set_ylim(bottom=0)
+        axes[1].legend()
+    return [*save(figure, stem), write_json(f"{stem}.json", section)]
 
 
 def _subplots(count: int, size: tuple[float, float] | None = None) -> tuple[Any, Any]:
@@ -141,11 +169,12 @@ def _height(curve: Mapping[str, Any]) -> str:
     return f"{curve['value']:.3f} ± {curve['error']:.3f} nats"
 
 
-def _save(figure: Any, stem: Path | str) -> list[Path]:
+def save(figure: Any, stem: Path | str) -> list[Path]:
+    """Writes a figure as SVG, PDF and PNG; the same numbers give the same files."""
     paths = []
     for kind in FORMATS:
         buffer = io.BytesIO()
-        dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {})  # same numbers, same file
+        dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {})
         figure.savefig(buffer, format=kind, metadata=dates)
         paths.append(write_bytes(f"{stem}.{kind}", buffer.getvalue()))
     return paths
@@ -154,7 +183,7 @@ def _save(figure: Any, stem: Path | str) -> list[Path]:
 def _write_csv(path: str, curves: Mapping[str, Any]) -> Path:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    names = ("nll", "nll_error", "accuracy", "ece", "brier")
+    names = ("nll", "nll_error", "accuracy", "accuracy_error", "ece", "ece_error", "brier")
     writer.writerow(["path", "tau", *names])
     for kind, curve in curves.items():
         for at, tau in enumerate(curve["taus"]):

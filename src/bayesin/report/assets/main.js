@@ -1,8 +1,8 @@
 // Reads the embedded data, builds the sections, follows the theme.
 
 const SECTIONS = [
-  ["barrier", "Barrier", barrierSection], ["walk", "Walk", walkSection], ["plane", "Landscape", planeSection], ["alignment", "Alignment", alignmentSection],
-  ["posterior", "Posteriors", posteriorSection], ["tables", "Tables", tablesSection], ["run", "What was run", runSection],
+  ["pictures", "Figure", picturesSection], ["barrier", "Barrier", barrierSection], ["walk", "Walk", walkSection], ["plane", "Landscape", planeSection], ["alignment", "Alignment", alignmentSection],
+  ["compact", "One Gaussian", compactSection], ["posterior", "Posteriors", posteriorSection], ["tables", "Tables", tablesSection], ["run", "What was run", runSection],
 ];
 
 const runs = JSON.parse(document.getElementById("data").textContent).runs;

@@ -1,0 +1,124 @@
+"""`bayesin reproduce`: a figure or table of the papers, with a verdict on each claim."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+from rich.markup import escape
+
+from ..errors import ConfigError
+from ..experiments.campaign import Event, everything, standing
+from ..reproduce import CATALOGUE, SCALES, read_reproduction, reproduce, write_reproduction
+from ..reproduce.catalogue import find
+from .compilation import use_compilation_cache
+from .main import Common
+from .output import Output
+from .signals import stoppable
+
+COLOURS = {"confirmed": "green", "partly": "yellow", "not confirmed": "red", "not measured": "dim"}
+
+
+@dataclass(frozen=True)
+class Reproduce(Common):
+    """Regenerate a figure or table of the two papers from nothing: train, align, measure, draw, judge.
+
+    Every task is a folder under --runs and is done once; figures share them, and the same command goes on where it
+    was stopped. Scales: smoke (digits, under a minute), cpu (real data, small), paper (the papers' sizes, for a GPU).
+    """
+
+    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME", help_behavior_hint="")] = ""
+    """What to reproduce; --list shows the names. `all` takes every one in turn."""
+    list: bool = False
+    """Show everything that can be reproduced, with the claim, the cost and what is done."""
+    scale: Literal["smoke", "cpu", "paper"] = "smoke"
+    """How large."""
+    runs: Path = Path("runs")
+    """Folder of all runs."""
+    out: Path | None = None
+    """Folder for figure, numbers and page; by default reproduced/NAME-SCALE."""
+    root: Path | None = None
+    """Folder to look for data in first."""
+    engine: Literal["local", "ray"] = "local"
+    """This process, or a Ray cluster."""
+    address: str | None = None
+    """Address of a running Ray cluster; auto finds the one of this machine."""
+    workers: int = 0
+    """Threads for alignment and measurement beside the training (local engine)."""
+    redraw: Path | None = None
+    """Judge and draw a NAME.json again, without any run; results go beside it unless --out is given."""
+
+    def run(self, out: Output) -> dict[str, Any]:
+        if self.list:
+            return _show_list(out, self.runs)
+        if self.redraw is not None:
+            found = write_reproduction(read_reproduction(self.redraw), self.out or self.redraw.parent)
+            return _show(out, found, self.out or self.redraw.parent)
+        if not self.name:
+            raise ConfigError("needs a name: bayesin reproduce kl; --list shows them all")
+        use_compilation_cache()
+        names = [*CATALOGUE] if self.name == "all" else [find(self.name).name]
+        shown = {name: self._one(name, out) for name in names}
+        return shown[names[0]] if len(names) == 1 else {"reproductions": shown}
+
+    def _one(self, name: str, out: Output) -> dict[str, Any]:
+        chosen = CATALOGUE[name]
+        tasks = everything(chosen.tasks(self.scale))
+        left = sum(standing(self.runs / task.name).state != "done" for task in tasks)
+        where = "one H200" if self.scale == "paper" else "two cores"
+        about = f"{left} of {len(tasks)} tasks to do, about {chosen.minutes[self.scale]:g} minutes for all on {where}"
+        out.line(escape(f"{name} ({self.scale}): {chosen.claim}; {about}"))
+        with stoppable() as stop, out.progress(name, len(tasks)) as bar:
+
+            def told(event: Event) -> None:
+                bar.update(event.done, f"{event.title[:60]} {event.note}", event.tasks)
+                stop.check()
+
+            found = reproduce(
+                name,
+                scale=self.scale,
+                runs=self.runs,
+                out=self._folder(name),
+                root=self.root,
+                engine=self.engine,
+                address=self.address,
+                workers=self.workers,
+                on_event=told,
+            )
+        return _show(out, found, self._folder(name))
+
+    def _folder(self, name: str) -> Path:
+        if self.out is None:
+            return Path("reproduced") / f"{name}-{self.scale}"
+        return self.out / name if self.name == "all" else self.out
+
+
+def _show(out: Output, found: dict[str, Any], folder: Path) -> dict[str, Any]:
+    rows = [
+        [escape(one["claim"]), escape(one["ours"]), f"[{COLOURS[one['verdict']]}]{one['verdict']}[/]"]
+        for one in found["findings"]
+    ]
+    out.table(escape(f"{found['name']}: {found['source']}"), ["claim", "measured", "verdict"], rows)
+    failed = [one for one in found["records"] if one["state"] == "failed"]
+    for one in failed[:5]:
+        out.warn(escape(f"{one['title']}: {one['error']}"))
+    out.line(f"Wrote {escape(str(folder / 'report.html'))}, and figure and numbers beside it")
+    shown = {name: found[name] for name in ("name", "scale", "findings", "compute_seconds")}
+    return shown | {"folder": str(folder), "failed": len(failed), "exit_code": 1 if failed else 0}
+
+
+def _show_list(out: Output, runs: Path) -> dict[str, Any]:
+    listed, rows = [], []
+    for name, one in CATALOGUE.items():
+        done = {}
+        for scale in SCALES:
+            tasks = everything(one.tasks(scale))
+            done[scale] = (sum(standing(runs / task.name).state == "done" for task in tasks), len(tasks))
+        costs = " / ".join(f"{one.minutes[scale]:g}" for scale in SCALES)
+        rows.append([name, one.claim, costs, "  ".join(f"{made}/{count}" for made, count in done.values())])
+        listed.append(
+            {"name": name, "source": one.source, "claim": one.claim, "minutes": dict(one.minutes), "done": done}
+        )
+    out.table("What can be reproduced", ["name", "claim", "minutes", "tasks done"], rows)
+    out.line("Minutes and tasks are for the scales smoke, cpu (two cores) and paper (one H200).")
+    return {"reproductions": listed}

@@ -1,0 +1,24 @@
+"""Everything that can be reproduced, in the order of the papers."""
+
+import difflib
+
+from ..errors import ConfigError
+from .barriers import BARRIERS
+from .cifar100 import CIFAR100
+from .grids import PRIOR, TEMPERATURE, WIDTH
+from .kl import KL
+from .plane import PLANE
+from .regime import REGIME
+from .reproduction import Reproduction
+from .timings import TIMINGS
+
+CATALOGUE = {one.name: one for one in (BARRIERS, WIDTH, PRIOR, TEMPERATURE, KL, TIMINGS, CIFAR100, PLANE, REGIME)}
+
+
+def find(name: str) -> Reproduction:
+    """The reproduction of that name; a misspelt one is told the nearest."""
+    if name not in CATALOGUE:
+        close = difflib.get_close_matches(name, CATALOGUE, n=1)
+        hint = f"; did you mean '{close[0]}'?" if close else ""
+        raise ConfigError(f"there is nothing named '{name}' to reproduce{hint}; 'bayesin reproduce --list' shows all")
+    return CATALOGUE[name]

@@ -1,0 +1,66 @@
+"""Pieces that several figures share: curves along τ, and barriers against a setting."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..report.figures import KINDS
+from .reproduction import Record
+from .words import heights
+
+
+def curves(axis: Any, pairs: Sequence[Record], part: str = "test") -> None:
+    """Loss along τ of every pair, without and after alignment."""
+    for kind in ("naive", "aligned"):
+        look = {"color": KINDS[kind]["color"], "linestyle": KINDS[kind]["linestyle"], "marker": ""}
+        for number, pair in enumerate(one for one in pairs if part in one["numbers"][kind]):
+            found = pair["numbers"][kind][part]
+            axis.plot(found["taus"], found["nll"], **look, label=KINDS[kind]["label"] if number == 0 else None)
+    axis.set(xlabel="position on the path, τ", xlim=(0, 1))
+    axis.set_ylim(bottom=0)
+
+
+def against(
+    axis: Any,
+    groups: Mapping[float, Sequence[Record]],
+    *,
+    kinds: Sequence[str] = ("naive", "aligned"),
+    log: bool = True,
+) -> None:
+    """Barriers against a setting: the mean of all pairs, with every pair as a point."""
+    xs = sorted(groups)
+    for kind in kinds:
+        look = KINDS[kind]
+        values = [heights(groups[x], kind) for x in xs]
+        for x, found in zip(xs, values, strict=True):
+            axis.plot([x] * len(found), found, linestyle="", marker=".", color=look["color"], alpha=0.35)
+        shown = [(x, np.mean(found)) for x, found in zip(xs, values, strict=True) if found]
+        if shown:
+            axis.plot(
+                *zip(*shown, strict=True),
+                color=look["color"],
+                linestyle=look["linestyle"],
+                marker=look["marker"],
+                label=look["label"],
+            )
+    if log:
+        axis.set_xscale("log")
+    axis.set_yscale("symlog", linthresh=1e-2)
+    axis.set_ylim(bottom=0)
+    axis.set_ylabel("barrier (nats)")
+
+
+def legend(figure: Any, axis: Any) -> None:
+    """One legend for all panels, above them."""
+    handles, labels = axis.get_legend_handles_labels()
+    if handles:
+        figure.legend(handles, labels, loc="outside upper left", ncols=3)
+
+
+def failures(figure: Any, records: Sequence[Record]) -> None:
+    """Names what failed, in the figure itself."""
+    failed = [one for one in records if one["state"] == "failed"]
+    if failed:
+        text = f"failed: {failed[0]['title']}" + (f" and {len(failed) - 1} more" if len(failed) > 1 else "")
+        figure.text(0.99, 0.005, text, ha="right", va="bottom", fontsize=6, color="#D55E00")

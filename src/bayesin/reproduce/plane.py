@@ -1,0 +1,127 @@
+"""The log-posterior on the plane through two posteriors and the aligned copy. Slides of Rossi et al. 2023."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..evaluation import plane
+from ..experiments import RunConfig
+from ..experiments.campaign import Bench, Resources, Task, Train
+from ..experiments.campaign.pair import load_pair
+from ..matching import align
+from .reproduction import Finding, Record, Reproduction, of_kind
+from .scales import posteriors
+
+
+@dataclass(frozen=True)
+class Landscape(Task):
+    """Log-likelihood and log-posterior on a grid through members 0 and 1 of a run, and 1 aligned to 0."""
+
+    config: RunConfig
+    resolution: int = 21
+    samples: int = 8
+
+    kind = "plane"
+
+    @property
+    def title(self) -> str:
+        return f"plane through members 0 and 1, {Train(self.config).title}"
+
+    @property
+    def needs(self) -> tuple[Task, ...]:
+        return (Train(self.config),)
+
+    @property
+    def resources(self) -> Resources:
+        return Resources(cpus=2, gpus=0.25, memory=4 << 30)
+
+    def perform(self, folder: Path, bench: Bench) -> dict[str, Any]:
+        data, model = bench.prepared(self.config)
+        target, source = load_pair(self.config, 0, 1, bench)
+        key = jax.random.key(self.config.key)
+        moved = align(
+            target, source, bench.spec(self.config, target.mean), key=key, exclude=model.statistics
+        ).posterior
+        found = plane(
+            [target, source, moved],
+            model.apply,
+            (data.x_test, data.y_test),
+            key=key,
+            prior_variance=self.config.training.prior_variance,
+            resolution=self.resolution,
+            samples=self.samples,
+            exclude=model.statistics,
+            on_point=lambda done, points: bench.tell(f"{done} of {points} points"),
+        )
+        return found.to_json() | {"examples": len(data.x_test)}
+
+
+def tasks(scale: str) -> list[Task]:
+    resolution, samples = {"smoke": (7, 4), "cpu": (15, 8), "paper": (31, 16)}[scale]
+    return [Landscape(posteriors(scale, "cifar10"), resolution, samples)]
+
+
+def judge(records: Sequence[Record]) -> list[Finding]:
+    findings = []
+    for one in of_kind(records, "plane"):
+        found = one["numbers"]
+        first, second, moved = (np.array(corner) for corner in found["corners"])
+        drops = {
+            name: _at(found, first) - _at(found, (first + end) / 2)
+            for name, end in (("naive", second), ("aligned", moved))
+        }
+        findings.append(
+            Finding(
+                "a ridge joins the posterior and the aligned copy, a valley the other two",
+                "shown as motivation; network and plane unknown",
+                f"log-likelihood per example falls by {drops['naive']:.3f} nats half-way to the second, "
+                f"{drops['aligned']:.3f} half-way to its aligned copy",
+                "confirmed" if drops["aligned"] < 0.25 * drops["naive"] else "partly",
+                "read off the grid, at its points nearest to the middles",
+            )
+        )
+    return findings
+
+
+def draw(figure: Any, records: Sequence[Record]) -> None:
+    axes = figure.subplots(1, 2)
+    for one in of_kind(records, "plane"):
+        found = one["numbers"]
+        for axis, (name, title) in zip(
+            axes, (("log_likelihood", "log-likelihood"), ("log_posterior", "log-posterior")), strict=True
+        ):
+            values = np.array(found[name]) / found["examples"]
+            drawn = axis.contourf(found["u"], found["v"], values, levels=_levels(values), extend="min")
+            figure.colorbar(drawn, ax=axis, label="nats per test example")
+            for corner, label in zip(found["corners"], ("first", "second", "second, aligned"), strict=True):
+                axis.plot(*corner, marker="o", color="white", markeredgecolor="black", markersize=5)
+                axis.annotate(label, corner, textcoords="offset points", xytext=(5, 5), fontsize=7, color="white")
+            axis.set(title=title, xlabel="distance in weight space", aspect="equal")
+            axis.grid(visible=False)
+
+
+def _levels(values: np.ndarray) -> np.ndarray:
+    """The upper part of the range; far corners would use up all colours."""
+    return np.linspace(np.quantile(values, 0.2), values.max(), 24)
+
+
+def _at(found: dict[str, Any], place: np.ndarray) -> float:
+    column, row = (int(np.abs(np.array(found[axis]) - place[i]).argmin()) for i, axis in enumerate(("u", "v")))
+    return float(found["log_likelihood"][row][column]) / found["examples"]
+
+
+PLANE = Reproduction(
+    name="plane",
+    source="Rossi et al. 2023, slides",
+    claim="the posterior and the aligned copy of another lie on one ridge",
+    tasks=tasks,
+    judge=judge,
+    draw=draw,
+    minutes={"smoke": 0.7, "cpu": 6, "paper": 2},
+    choices=("MLP on CIFAR-10, the plane through both means and the aligned mean",),
+    size=(7.6, 3.2),
+)

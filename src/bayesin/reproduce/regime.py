@@ -1,0 +1,112 @@
+"""How the barrier depends on how far the stds have moved, between the presets `paper` and `converged`. Ours.
+
+Adam with growing learning rates takes the stds from where they begin (0.01) towards the prior's (0.1), while gradient
+descent leaves them where they are.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..experiments.campaign import Task, neighbours
+from .reproduction import Finding, Record, Reproduction, of_kind
+from .scales import measured, posteriors
+from .words import falls, heights, spread
+
+RATES = {
+    "smoke": (1e-4, 1e-3),
+    "cpu": (3e-5, 1e-4, 3e-4, 1e-3),
+    "paper": (1e-5, 3e-5, 1e-4, 2e-4, 3e-4, 5e-4, 1e-3),
+}
+
+
+def tasks(scale: str) -> list[Task]:
+    options = measured(scale, train_samples=0)
+    configs = [posteriors(scale, "mnist")]
+    configs += [posteriors(scale, "mnist", named="converged", learning_rate=rate) for rate in RATES[scale]]
+    return [pair for config in configs for pair in neighbours(config, **options)]
+
+
+def judge(records: Sequence[Record]) -> list[Finding]:
+    rows = _rows(records)
+    if not rows:
+        return []
+    moved = [row["std"] for row in rows]
+    aligned = [float(np.mean(row["aligned"])) for row in rows]
+    trend = falls(moved, aligned)
+    parts = "; ".join(
+        f"std {row['std']:.4f}: {spread(row['aligned'], 4)}" for row in sorted(rows, key=lambda r: r["std"])
+    )
+    return [
+        Finding(
+            "the barrier left after alignment grows as the stds move",
+            "not studied",
+            parts,
+            "confirmed" if trend > 0.7 else "partly" if trend > 0.3 else "not confirmed",
+            f"rank correlation of mean std and aligned barrier {trend:+.2f}",
+        )
+    ]
+
+
+def draw(figure: Any, records: Sequence[Record]) -> None:
+    axes = figure.subplots(1, 3)
+    rows = sorted(_rows(records), key=lambda row: row["std"])
+    for optimiser, look in (("sgd", ("D", "#D55E00")), ("adam", ("o", "#0072B2"))):
+        chosen = [row for row in rows if row["optimiser"] == optimiser]
+        stds = [row["std"] for row in chosen]
+        for axis, values in zip(
+            axes,
+            (
+                [np.mean(r["aligned"]) for r in chosen],
+                [np.mean(r["naive"]) for r in chosen],
+                [r["accuracy"] for r in chosen],
+            ),
+            strict=True,
+        ):
+            axis.plot(
+                stds,
+                values,
+                marker=look[0],
+                color=look[1],
+                label={"sgd": "paper", "adam": "Adam, growing rates"}[optimiser],
+            )
+    for axis, label in zip(
+        axes, ("barrier after alignment (nats)", "barrier without (nats)", "test accuracy (%)"), strict=True
+    ):
+        axis.set(xscale="log", xlabel="mean std of the weights", ylabel=label)
+    axes[0].set_ylim(bottom=0)
+    axes[1].set_ylim(bottom=0)
+    axes[0].legend()
+
+
+def _rows(records: Sequence[Record]) -> list[dict[str, Any]]:
+    pairs = of_kind(records, "pair")
+    rows = []
+    for run in of_kind(records, "train"):
+        mine = [one for one in pairs if one["settings"]["config"]["hash"] == run["settings"]["config"]["hash"]]
+        if mine:
+            members = run["numbers"]["members"]
+            rows.append(
+                {
+                    "optimiser": run["settings"]["config"]["training"]["optimiser"],
+                    "std": float(np.mean([member["std_mean"] for member in members])),
+                    "accuracy": 100 * float(np.mean([member["test_accuracy"] for member in members])),
+                    "naive": heights(mine, "naive"),
+                    "aligned": heights(mine, "aligned"),
+                }
+            )
+    return rows
+
+
+REGIME = Reproduction(
+    name="regime",
+    source="ours; between the presets of Rossi et al. 2023",
+    claim="what is left of the barrier grows as the stds move away from where they began",
+    tasks=tasks,
+    judge=judge,
+    draw=draw,
+    minutes={"smoke": 0.8, "cpu": 8, "paper": 3},
+    choices=("MLP on MNIST, 100 epochs, Adam at seven learning rates",),
+    size=(8.0, 2.7),
+)

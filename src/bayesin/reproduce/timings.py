@@ -1,0 +1,139 @@
+"""Figure A2: how long alignment takes, against width, for points and for Gaussians. Rossi et al. 2023, appendix C."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..experiments import RunConfig
+from ..experiments.campaign import Bench, Resources, Task, Train
+from ..experiments.campaign.pair import load_pair
+from ..matching import align
+from .barriers import resnet
+from .grids import MLP_WIDTHS, RESNET_WIDTHS
+from .reproduction import Finding, Record, Reproduction, of_kind
+from .scales import posteriors
+
+LOOKS = {"points": {"color": "#D55E00", "marker": "D"}, "Gaussians": {"color": "#0072B2", "marker": "o"}}
+
+
+@dataclass(frozen=True)
+class Timing(Task):
+    """Seconds of one alignment of two trained posteriors, and of their means alone; the fastest of `repeats`."""
+
+    config: RunConfig
+    first: int = 0
+    second: int = 1
+    repeats: int = 2
+
+    kind = "timing"
+
+    @property
+    def title(self) -> str:
+        return f"alignment of {self.first} and {self.second}, {Train(self.config).title}"
+
+    @property
+    def needs(self) -> tuple[Task, ...]:
+        return (Train(self.config),)
+
+    @property
+    def resources(self) -> Resources:
+        return Resources(cpus=2, gpus=0.25, memory=6 << 30)
+
+    def perform(self, folder: Path, bench: Bench) -> dict[str, Any]:
+        target, source = load_pair(self.config, self.first, self.second, bench)
+        spec = bench.spec(self.config, target.mean)
+        weights = sum(int(np.size(leaf)) for leaf in jax.tree.leaves(target.mean))
+        found: dict[str, Any] = {"weights": weights}
+        for name, ends in (("points", (target.mean, source.mean)), ("Gaussians", (target, source))):
+            seconds = []
+            for _ in range(self.repeats):
+                bench.tell(name)
+                began = time.perf_counter()
+                alignment = align(*ends, spec, key=jax.random.key(0))
+                seconds.append(time.perf_counter() - began)
+            found[name] = {"seconds": min(seconds), "sweeps": alignment.sweeps}
+        return found
+
+
+def tasks(scale: str) -> list[Task]:
+    configs = [posteriors(scale, "mnist", width=width) for width in MLP_WIDTHS[scale]]
+    # The same runs as in `width`, so that nothing is trained twice.
+    for width in RESNET_WIDTHS[scale]:
+        pair = resnet(scale, width=width, members=4 if scale == "paper" and width <= 4 else 2)[0]
+        configs.append(pair.config)  # pyright: ignore[reportAttributeAccessIssue]
+    return [Timing(config) for config in configs]
+
+
+def judge(records: Sequence[Record]) -> list[Finding]:
+    found = of_kind(records, "timing")
+    if not found:
+        return []
+    seconds = [one["numbers"][name]["seconds"] for one in found for name in LOOKS]
+    within = float(np.mean(np.array(seconds) < 60))
+    wide = [max(cases, key=_width)["numbers"] for cases in _by_network(found).values()]
+    slower = [one["Gaussians"]["seconds"] / one["points"]["seconds"] for one in wide]
+    return [
+        Finding(
+            "most alignments finish within a minute",
+            "most finish within a minute",
+            f"{within:.0%} of {len(seconds)}; the longest took {max(seconds):.1f} s",
+            "confirmed" if within > 0.5 else "not confirmed",
+        ),
+        Finding(
+            "posteriors take longer to align than points for wide networks",
+            "VI costs more than weight matching of SGD solutions for wide networks",
+            ", ".join(f"{ratio:.1f} times" for ratio in slower) + " at the largest widths",
+            "confirmed" if min(slower) > 1 else "partly" if max(slower) > 1 else "not confirmed",
+        ),
+    ]
+
+
+def draw(figure: Any, records: Sequence[Record]) -> None:
+    cases = _by_network(of_kind(records, "timing"))
+    axes = figure.subplots(1, max(1, len(cases)), squeeze=False)[0]
+    for axis, (title, found) in zip(axes, cases.items(), strict=False):
+        for name, look in LOOKS.items():
+            ordered = sorted(found, key=_width)
+            axis.plot(
+                [_width(one) for one in ordered],
+                [one["numbers"][name]["seconds"] for one in ordered],
+                label=name,
+                **look,
+            )
+        axis.axhline(60, color="#7a7a7a", linestyle=":", lw=1)
+        axis.set(xscale="log", yscale="log", xlabel="width", title=title)
+        widths = sorted({_width(one) for one in found})
+        axis.set_xticks(widths, [f"{width:g}" for width in widths])
+        axis.minorticks_off()
+    axes[0].set_ylabel("alignment (s); dotted: one minute")
+    axes[0].legend()
+
+
+def _by_network(found: Sequence[Record]) -> dict[str, list[Record]]:
+    cases: dict[str, list[Record]] = {}
+    for one in found:
+        model = one["settings"]["config"]["model"]["name"]
+        cases.setdefault({"mlp": "MLP", "resnet20": "ResNet20"}[model], []).append(one)
+    return cases
+
+
+def _width(one: Record) -> float:
+    return float(one["settings"]["config"]["model"]["width"])
+
+
+TIMINGS = Reproduction(
+    name="timings",
+    source="Rossi et al. 2023, figure A2",
+    claim="most alignments take less than a minute; posteriors take longer than points",
+    tasks=tasks,
+    judge=judge,
+    draw=draw,
+    minutes={"smoke": 1, "cpu": 22, "paper": 8},
+    choices=("points are the means of the same posteriors", "the runs are those of `width`"),
+    size=(6.0, 2.8),
+)

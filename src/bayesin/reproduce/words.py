@@ -1,0 +1,59 @@
+"""Numbers in words: means with their spread, and what "zero" means here."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from .reproduction import Record, Verdict
+
+# Declared before anything was judged: a barrier is called zero when alignment leaves less than one part in twenty of
+# it and less than 0.05 nats; it is called nearly zero when it leaves less than one part in ten.
+ZERO_SHARE, ZERO_NATS, NEARLY_SHARE = 0.05, 0.05, 0.10
+
+
+def spread(values: Iterable[float], digits: int = 3) -> str:
+    """Mean ± standard deviation over seeds or pairs, with their number.
+
+    Example:
+        >>> spread([1.0, 2.0, 3.0], 1)
+        '2.0 ± 1.0 (3)'
+    """
+    found = [float(value) for value in values]
+    if not found:
+        return "–"
+    about = f" ± {np.std(found, ddof=1):.{digits}f}" if len(found) > 1 else ""
+    return f"{np.mean(found):.{digits}f}{about} ({len(found)})"
+
+
+def heights(pairs: Sequence[Record], kind: str, part: str = "test") -> list[float]:
+    """Barriers of pairs, "naive" or "aligned", in nats."""
+    return [one["numbers"][kind][part]["value"] for one in pairs if part in one["numbers"][kind]]
+
+
+def verdict_of_zero(naive: Sequence[float], aligned: Sequence[float]) -> tuple[Verdict, str]:
+    """Whether alignment removed the barrier, and by how much."""
+    if not naive or not aligned:
+        return "not measured", "no pair was measured"
+    left, share = float(np.mean(aligned)), float(np.mean(aligned) / np.mean(naive))
+    reason = f"{share:.1%} of the barrier is left"
+    if share <= ZERO_SHARE and left <= ZERO_NATS:
+        return "confirmed", reason
+    return ("partly" if share <= 0.5 else "not confirmed"), reason
+
+
+def verdict_of_nearly_zero(naive: Sequence[float], aligned: Sequence[float]) -> tuple[Verdict, str]:
+    """Whether alignment nearly removed the barrier."""
+    verdict, reason = verdict_of_zero(naive, aligned)
+    nearly = naive and aligned and np.mean(aligned) <= NEARLY_SHARE * np.mean(naive)
+    return ("confirmed" if nearly else verdict), reason
+
+
+def falls(xs: Sequence[float], ys: Sequence[float]) -> float:
+    """Spearman's rank correlation of two columns: −1 where y falls whenever x grows.
+
+    Example:
+        >>> falls([1, 2, 3], [9.0, 5.0, 1.0])
+        -1.0
+    """
+    ranks = [np.argsort(np.argsort(column)) for column in (xs, ys)]
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1]) if len(xs) > 1 else float("nan")
