@@ -27,6 +27,7 @@ def synthetic(title: str = "Two posteriors, one basin", group: str = "g0") -> di
         "walk": _walk(rng, taus),
         "plane": _plane(),
         "alignment": _alignment(rng, group),
+        "compact": _compact(rng, group),
         "posterior": _posterior(rng, group),
         "tables": [
             {"title": "Agreement", "columns": ["method", "agreement"], "rows": [["mean", 0.98], [HOSTILE, 1]]}
@@ -115,6 +116,25 @@ def _alignment(rng, group):
         "stds": {
             "centres": centres.tolist(),
             "curves": [{"name": n, "role": r, "shares": (shape / shape.sum()).tolist()} for n, r in roles],
+        },
+    }
+
+
+def _compact(rng, group):
+    centres = np.geomspace(0.01, 0.3, 30)
+    names = (("as they came", "naive"), ("in a common order", "aligned"))
+    return {
+        "says": ["Every sample was moved onto one reference."],
+        "scores": [
+            {"name": "the samples", "agreement": 1.0, "total_variation": 0.0, "accuracy": 0.98},
+            {"name": HOSTILE, "agreement": 0.97, "total_variation": 0.031, "accuracy": None},
+        ],
+        "groups": [
+            {"name": n, "size": 32, "transpositions": rng.integers(0, 32, 20).tolist()} for n in (group, "g1")
+        ],
+        "stds": {
+            "centres": centres.tolist(),
+            "curves": [{"name": n, "role": r, "shares": [1 / 30] * 30} for n, r in names],
         },
     }
 

@@ -10,6 +10,7 @@ import pytest
 from bayesin import barrier, geodesic
 from bayesin.cli.main import main
 from bayesin.data import load
+from bayesin.report import read_report
 from bayesin.store import load_posterior, save_posterior
 from test_cli_align import METADATA, _gaussian, _mlp, files, spec  # noqa: F401
 
@@ -101,8 +102,10 @@ def test_misuse_is_one_line_and_writes_nothing(tmp_path, capsys, files, argument
 def test_places_and_missing_names(tmp_path, capsys, files):  # noqa: F811
     code, _, error = _barrier(capsys, files[0])
     assert code == 2 and "needs two posteriors" in error
-    code, _, error = _barrier(capsys, *files, *QUICK, "--out", tmp_path)
-    assert code == 2 and "is a folder" in error
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "report.json").write_text("{}")  # of another verb
+    code, _, error = _barrier(capsys, *files, *QUICK, "--out", tmp_path / "taken")
+    assert code == 2 and "holds something else" in error
     before = files[0].read_bytes()
     code, _, error = _barrier(capsys, *files, *QUICK, "--out", files[0])
     assert code == 2 and "choose another name" in error
@@ -111,3 +114,42 @@ def test_places_and_missing_names(tmp_path, capsys, files):  # noqa: F811
         save_posterior(path, load_posterior(path), metadata={"model": METADATA["model"]})
     code, _, error = _barrier(capsys, *files, *QUICK, "--out", tmp_path / "barrier.json")
     assert code == 2 and "--data" in error
+
+
+def test_the_page_has_every_section_and_its_numbers(tmp_path, capsys, files):  # noqa: F811
+    code, result, _ = _barrier(capsys, files[0], files[1], "--align", "--control", *QUICK, "--out", tmp_path / "way")
+    assert code == 0
+    folder = tmp_path / "way"
+    assert result["page"] == str(folder / "report.html") and (folder / "report.html").stat().st_size < 8e6
+    report = read_report(folder)
+    assert {"barrier", "walk", "alignment", "posterior", "run", "summary"} <= set(report)
+    assert set(report["walk"]) >= {"naive", "aligned", "images"} and "mixture" not in report["walk"]
+    curve = report["barrier"]["sets"]["test"]["naive"]
+    assert curve["nll"] == pytest.approx(result["sets"]["test"]["naive"]["nll"], rel=1e-5)
+    assert len(curve["accuracy_error"]) == len(curve["ece_error"]) == 3
+    linked = [file["name"] for file in report["files"]]
+    assert "barrier.json" in linked and all((folder / name).is_file() for name in linked)
+    for ending in ("svg", "pdf", "csv", "json"):
+        assert (folder / "figures" / f"barrier.{ending}").is_file()
+    assert _barrier(capsys, *files, *QUICK, "--out", folder)[0] == 0  # an older result is replaced
+    assert "alignment" not in read_report(folder)
+    code, result, _ = _barrier(capsys, *files, *QUICK, "--sets", "test", "--no-page", "--out", tmp_path / "bare")
+    assert code == 0 and result["page"] is None
+    assert [path.name for path in (tmp_path / "bare").iterdir()] == ["barrier.json"]
+
+
+def test_the_page_of_two_points_has_a_plane(tmp_path, capsys):
+    """Two deterministic networks: no posterior section, exact losses, and a plane through three points."""
+    from bayesin import Gaussian
+
+    points = [
+        save_posterior(
+            tmp_path / f"{seed}.safetensors", Gaussian.point(_mlp().init(jax.random.key(seed))), metadata=METADATA
+        )
+        for seed in range(2)
+    ]
+    code, _, _ = _barrier(capsys, *points, "--align", *QUICK, "--sets", "test", "--out", tmp_path / "way")
+    report = read_report(tmp_path / "way")
+    assert code == 0 and "posterior" not in report and "exact" in report["barrier"]["says"]
+    assert len(report["plane"]["x"]) >= 9 and len(report["plane"]["points"]) == 3
+    assert (tmp_path / "way" / "figures" / "plane.svg").is_file()

@@ -9,6 +9,7 @@ import pytest
 from bayesin import Gaussian, LowRankGaussian, Samples, discover, permute
 from bayesin.cli.main import main
 from bayesin.models import build
+from bayesin.report import read_report
 from bayesin.store import describe, load_posterior, save_posterior
 from bayesin.tensors import read_tensors
 
@@ -66,8 +67,25 @@ def test_shuffled_samples_become_one_gaussian(tmp_path, capsys, stack, spec):
     assert main(["align", result["posterior"], str(stack) + "#1", "--out", str(tmp_path / "moved"), "--json"]) == 0
 
 
+def test_the_page_shows_the_table_and_every_sample(tmp_path, capsys, stack):
+    code, result, _ = fold(capsys, stack, "--out", tmp_path / "one", "--draws", 4, "--family", "lowrank")
+    assert code == 0 and result["page"] == str(tmp_path / "one" / "report.html")
+    report = read_report(tmp_path / "one")
+    rows = {row["name"]: row for row in report["compact"]["scores"]}
+    assert rows["Gaussian in a common order"]["agreement"] == pytest.approx(result["scores"]["compact"]["agreement"])
+    assert set(rows["the samples"]) == {"name", "agreement", "total_variation", "accuracy"} and len(rows) == 5
+    assert report["compact"]["groups"][0]["transpositions"] == result["transpositions"]["g0"]
+    before, after = report["compact"]["stds"]["curves"]
+    assert (before["role"], after["role"]) == ("naive", "aligned") and sum(after["shares"]) == pytest.approx(1)
+    assert report["posterior"]["names"] == ["as they came", "in a common order"]
+    for ending in ("svg", "pdf", "json"):
+        assert (tmp_path / "one" / "figures" / f"compact.{ending}").is_file()
+    code, result, _ = fold(capsys, stack, "--out", tmp_path / "bare", "--untested", "--no-page")
+    assert code == 0 and result["page"] is None and not (tmp_path / "bare" / "report.html").exists()
+
+
 def test_other_references_matches_and_families(tmp_path, capsys, stack):
-    flags = ["--untested", "--draws", 4]
+    flags = ["--untested", "--draws", 4, "--no-page"]
     code, first, _ = fold(
         capsys, stack, "--reference", "first", "--match", "activations", "--out", tmp_path / "a", *flags
     )
@@ -109,7 +127,7 @@ def test_misuse_is_one_line_and_writes_nothing(tmp_path, capsys, stack, argument
 
 
 def test_results_are_not_overwritten_by_chance(tmp_path, capsys, stack):
-    flags = ["--untested", "--out", tmp_path / "one"]
+    flags = ["--untested", "--no-page", "--out", tmp_path / "one"]
     assert fold(capsys, stack, *flags)[0] == 0
     code, _, error = fold(capsys, stack, *flags)
     assert code == 2 and "--force" in error

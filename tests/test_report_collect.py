@@ -185,3 +185,24 @@ def test_permuting_both_sides_permutes_the_vectors():
 
 def _document(**sections):
     return {"format": "bayesin-report", "version": 1, **sections}
+
+
+def test_bands_are_the_spread_over_fresh_test_sets():
+    """Accuracy and ECE of many simulated test sets scatter as the error bands say."""
+    random, size, sets = np.random.default_rng(0), 2000, 400
+    sure = random.uniform(0.5, 1.0, size)
+    chance = 0.9 * sure - 0.1  # right less often than it is sure, in every bin
+    probs = np.stack([sure, 1 - sure], 1)
+    accuracies, eces = [], []
+    for _ in range(sets):
+        labels = (random.uniform(size=size) >= chance).astype(int)
+        accuracies.append(metrics.accuracy(probs, labels))
+        eces.append(metrics.ece(probs, labels))
+    bins = np.stack(metrics.calibration(probs, labels))
+    # a sample std of 400 values has a relative error of 1/sqrt(2·399) = 3.5 %; bins differ a little between sets
+    assert collect._ece_error(bins) == pytest.approx(np.std(eces), rel=0.15)
+    # each example has its own chance, which spreads less than equal chances: the band of accuracy is an upper bound
+    own = np.sqrt((chance * (1 - chance)).sum()) / size
+    assert np.std(accuracies) == pytest.approx(own, rel=0.15)
+    equal = np.sqrt(chance.mean() * (1 - chance.mean()) / size)
+    assert own <= equal <= 1.1 * own

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bayesin.errors import ConfigError
-from bayesin.report.figures import barrier_figure, plane_figure
+from bayesin.report.figures import barrier_figure, compact_figure, plane_figure
 from report_data import synthetic
 
 
@@ -32,6 +32,15 @@ def test_plane_figure(tmp_path):
     paths = plane_figure(section, tmp_path / "plane")
     assert sorted(path.suffix for path in paths) == [".json", ".pdf", ".png", ".svg"]
     assert "second, aligned" in (tmp_path / "plane.svg").read_text()
+
+
+def test_compact_figure(tmp_path):
+    section = synthetic()["compact"]
+    paths = compact_figure(section, tmp_path / "compact")
+    assert sorted(path.suffix for path in paths) == [".json", ".pdf", ".png", ".svg"]
+    assert "in a common order" in (tmp_path / "compact.svg").read_text()
+    assert json.loads((tmp_path / "compact.json").read_text())["groups"] == section["groups"]
+    compact_figure({"groups": section["groups"]}, tmp_path / "points")  # without spread
 
 
 def test_the_same_numbers_give_the_same_files(tmp_path):

@@ -9,8 +9,8 @@ from report_data import HOSTILE, synthetic
 
 PLOTS = {
     "barrier-nll", "barrier-accuracy", "barrier-ece", "calibration", "confusion-naive", "confusion-aligned", "plane",
-    "history", "moved", "similarity-before", "similarity-after", "correlation", "stds", "std-layers", "snr",
-    "seconds",
+    "history", "moved", "similarity-before", "similarity-after", "correlation", "stds", "swaps", "folded-stds",
+    "std-layers", "snr", "seconds",
 }  # fmt: skip
 
 
@@ -198,7 +198,7 @@ def test_several_runs_have_a_chooser_and_a_table(browser, tmp_path):
 
 def test_a_report_may_have_any_one_section_alone(browser, tmp_path):
     whole = synthetic()
-    sections = ["barrier", "walk", "plane", "alignment", "posterior", "tables", "run"]
+    sections = ["barrier", "walk", "plane", "alignment", "compact", "posterior", "tables", "run"]
     for section in sections:
         write_report(tmp_path / section, {"title": "Alone", section: whole[section]})
     page = browser.open(write_page(tmp_path / "report.html", [tmp_path / section for section in sections]))

@@ -1,5 +1,8 @@
 """`bayesin barrier`: the marginal loss on the way between two posteriors, naive and aligned."""
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -11,15 +14,18 @@ from rich.markup import escape
 from ..errors import ArtifactError, ConfigError
 from ..evaluation import Barrier as Found
 from ..evaluation import Normal, barrier, categorical, estimate_seconds
+from ..experiments.demo import first_of_each
 from ..files import read_json, write_json
 from ..paths import as_gaussian, geodesic, is_point, mixture
 from .artifacts import WithModel, find
+from .barrier_page import NUMBERS, write_barrier_page
 from .output import Bar, Output
 from .pairs import Pair, align_pair, load_pair
 
 FORMAT = "bayesin-barrier"
 SETS = {"test": "Test set", "train": "Training set"}
 LONG = 60.0  # seconds; a longer measurement is announced
+IMAGES = 10  # test images on the page, one of each class
 
 
 @dataclass(frozen=True)
@@ -28,7 +34,7 @@ class Barrier(WithModel):
 
     Without --align the geodesic runs between the posteriors as they are; with it, the second one is also aligned to
     the first. The value is the largest height of the marginal loss above the chord between its ends, in nats per
-    example, with its Monte-Carlo standard error.
+    example, with its Monte-Carlo standard error. The folder gets the numbers, a page that shows them, and figures.
     """
 
     first: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FIRST", help_behavior_hint="")] = ""
@@ -53,17 +59,20 @@ class Barrier(WithModel):
     """Seed of the draws, and of the alignment."""
     spec: Path | None = None
     """Permutation spec (JSON); by default the one in the files, else it is discovered."""
-    out: Path = Path("barrier.json")
-    """File for all numbers; an older one is replaced."""
+    out: Path = Path("barrier")
+    """Folder for all numbers, the page and figures; older ones are replaced. A name in .json: the numbers alone."""
+    page: bool = True
+    """Leave the page and the figures out."""
 
     def run(self, out: Output) -> dict[str, Any]:
         if not self.first or not self.second:
             raise ConfigError("needs two posteriors: bayesin barrier FIRST SECOND --align")
-        _check_place(self.out)
+        numbers = _place(self.out)
         given = find(self.first), find(self.second)
         pair = load_pair(self, *given, spec=self.spec, symmetry=self.align, data_needed=True)
         log_likelihood = self._log_likelihood(pair)
         paths: dict[str, Any] = {"naive": geodesic(pair.target, pair.source)}
+        seconds: dict[str, float] = {}
         result: dict[str, Any] = {
             "format": FORMAT,
             "version": 1,
@@ -71,19 +80,30 @@ class Barrier(WithModel):
             "second": str(given[1].path),
         }
         result |= {"samples": self.samples, "taus": self.taus, "key": self.key}
+        aligned = None
         if self.align:
-            aligned = align_pair(pair, out, key=self.key, cost="wasserstein", restarts=self.restarts, max_sweeps=100)
+            with _timed(seconds, "align"):
+                aligned = align_pair(
+                    pair, out, key=self.key, cost="wasserstein", restarts=self.restarts, max_sweeps=100
+                )
             aligned.show(out, pair)
             paths["aligned"] = geodesic(pair.target, aligned.alignment.posterior)
             result["alignment"] = aligned.numbers
         if self.control:
             paths["mixture"] = mixture(pair.target, pair.source)
-        result["sets"] = self._measure(out, pair, paths, log_likelihood)
-        write_json(self.out, result)
-        out.line(f"Wrote {escape(str(self.out))}")
-        return result | {"file": str(self.out)}
+        with _timed(seconds, "measure"):
+            found = self._measure(out, pair, paths, log_likelihood)
+        result["sets"] = {name: {kind: one.to_json() for kind, one in kinds.items()} for name, kinds in found.items()}
+        write_json(numbers, result)
+        page = None
+        if self.page and numbers != self.out:
+            page = write_barrier_page(out, self, pair, given, found, aligned, log_likelihood, seconds)
+        out.line(escape(f"Wrote {numbers}" if page is None else f"Wrote {numbers}; open {page.resolve().as_uri()}"))
+        return result | {"file": str(numbers), "page": None if page is None else str(page)}
 
-    def _measure(self, out: Output, pair: Pair, paths: dict[str, Any], log_likelihood: Any) -> dict[str, Any]:
+    def _measure(
+        self, out: Output, pair: Pair, paths: dict[str, Any], log_likelihood: Any
+    ) -> dict[str, dict[str, Found]]:
         sets = _sets(pair, self.sets)
         self._announce(out, pair, sets, len(paths))
         found: dict[str, dict[str, Found]] = {name: {} for name in sets}
@@ -97,10 +117,11 @@ class Barrier(WithModel):
                     samples=self.samples,
                     taus=self.taus,
                     log_likelihood=log_likelihood,
+                    keep=_images(pair) if name == "test" else (),
                     on_tau=_teller(bar, number * self.taus, f"{kind}, {name} set"),
                 )
         _show(out, found)
-        return {name: {kind: one.to_json() for kind, one in kinds.items()} for name, kinds in found.items()}
+        return found
 
     def _announce(self, out: Output, pair: Pair, sets: dict[str, tuple[Any, Any]], paths: int) -> None:
         ends = [as_gaussian(end) for end in (pair.target, pair.source)]
@@ -130,18 +151,40 @@ def _sets(pair: Pair, which: str) -> dict[str, tuple[Any, Any]]:
     return sets if which == "both" else {which: sets[which]}
 
 
-def _check_place(path: Path) -> None:
-    """An older result may be replaced, anything else not."""
-    if path.is_dir():
-        raise ConfigError(f"--out {path} is a folder; name a file, such as {path / 'barrier.json'}")
-    if not path.exists():
-        return
+def _images(pair: Pair) -> Any:
+    """The first test example of each of the first classes; none for a regression."""
+    data = pair.data
+    return () if data is None or data.classes is None else first_of_each(data.y_test)[:IMAGES]
+
+
+def _place(path: Path) -> Path:
+    """The file for the numbers. An older result may be replaced, anything else not."""
+    if path.suffix in (".html", ".safetensors") or (path.suffix != ".json" and path.is_file()):
+        raise ConfigError(f"--out {path}: choose another name, of a folder or of a file that ends in .json")
+    if path.suffix == ".json" and path.is_dir():
+        raise ConfigError(f"--out {path} is a folder; choose another name")
+    numbers = path if path.suffix == ".json" else path / NUMBERS
+    others = [numbers] if path.suffix == ".json" else [numbers, path / "report.json"]
+    if any(other.exists() for other in others) and not _is_ours(numbers):
+        raise ConfigError(
+            f"--out {path} holds something else than a result of 'bayesin barrier'; choose another name"
+        )
+    return numbers
+
+
+def _is_ours(numbers: Path) -> bool:
     try:
-        content = read_json(path)
+        content = read_json(numbers)
     except ArtifactError:
-        content = None
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise ConfigError(f"--out {path} exists and is no result of 'bayesin barrier'; choose another name")
+        return False
+    return isinstance(content, dict) and content.get("format") == FORMAT
+
+
+@contextmanager
+def _timed(seconds: dict[str, float], name: str) -> Iterator[None]:
+    start = time.perf_counter()
+    yield
+    seconds[name] = time.perf_counter() - start
 
 
 def _teller(bar: Bar, before: int, label: str) -> Any:

@@ -94,8 +94,10 @@ def alignment_section(
         "groups": groups,
         "similarity": similarity,
         "correlation": correlation,
-        "stds": std_section(target, source, alignment.posterior, exclude),
     }
+    stds = std_section(target, source, alignment.posterior, exclude)
+    if stds is not None:
+        section["stds"] = stds
     if alignment.cost == "wasserstein":
         section["unaligned"] = wasserstein(target, source, exclude=exclude) ** 2
     return section
@@ -106,7 +108,16 @@ def std_section(
 ) -> dict[str, Any] | None:
     """Histograms of the stds of both posteriors and of the middle of both paths; None for points."""
     middles = [geodesic(first, end)(0.5) for end in (second, aligned)]
-    stds = [_weights(one.std, exclude) for one in (first, second, *middles)]
+    roles = ("first", "second", "naive", "aligned")
+    names = ("first", "second", "middle, not aligned", "middle, aligned")
+    return std_histograms(names, roles, (first, second, *middles), exclude)
+
+
+def std_histograms(
+    names: Sequence[str], roles: Sequence[str], posteriors: Sequence[Gaussian], exclude: Collection[str] = ()
+) -> dict[str, Any] | None:
+    """Shares of weights by their std, on common edges; None where every std is zero."""
+    stds = [_weights(one.std, exclude) for one in posteriors]
     positive = np.concatenate([one[one > 0] for one in stds])
     if not positive.size:
         return None
@@ -114,8 +125,6 @@ def std_section(
     scale = "log" if high > 20 * low else "linear"
     space = np.geomspace if scale == "log" else np.linspace
     edges = space(positive.min() * 0.999, positive.max() * 1.001, BINS + 1)
-    roles = ("first", "second", "naive", "aligned")
-    names = ("first", "second", "middle, not aligned", "middle, aligned")
     curves = [
         {"name": name, "role": role, "shares": np.histogram(one, edges)[0] / max(one.size, 1)}
         for name, role, one in zip(names, roles, stds, strict=True)
@@ -153,7 +162,9 @@ def _curve(one: Barrier) -> dict[str, Any]:
         "nll": one.nll,
         "nll_error": one.standard_errors,
         "accuracy": one.accuracy if one.accuracy is not None else [],
+        "accuracy_error": [] if one.accuracy is None else np.sqrt(one.accuracy * (1 - one.accuracy) / one.examples),
         "ece": one.ece if one.ece is not None else [],
+        "ece_error": [] if one.calibration is None else [_ece_error(bins) for bins in one.calibration],
         "brier": one.brier if one.brier is not None else [],
         "value": one.value,
         "error": one.standard_error,
@@ -162,6 +173,15 @@ def _curve(one: Barrier) -> dict[str, Any]:
         "samples": one.samples,
         "examples": one.examples,
     }
+
+
+def _ece_error(bins: np.ndarray) -> float:
+    """Standard error of ECE = Σ n_b/N |right_b − sure_b| from the number of examples, given how sure it is of each.
+
+    The n_b examples of a bin are right independently: Var = Σ (n_b/N)² right_b (1 − right_b) / n_b.
+    """
+    _, right, count = bins
+    return float(np.sqrt((count * right * (1 - right)).sum()) / count.sum())
 
 
 def _step(one: Barrier, at: int) -> dict[str, Any]:

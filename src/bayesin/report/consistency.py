@@ -16,6 +16,8 @@ def check_consistency(report: Mapping[str, Any]) -> None:
     for section, check in (("walk", _check_walk), ("plane", _check_plane), ("alignment", _check_alignment)):
         if report.get(section):
             check(report[section])
+    if report.get("compact"):
+        _check_compact(report["compact"])
     if report.get("posterior"):
         _check_posterior(report["posterior"])
     for number, table in enumerate(report.get("tables") or []):
@@ -89,15 +91,30 @@ def _check_alignment(alignment: Mapping[str, Any]) -> None:
     _need(not similarity or not correlation or set(similarity) == set(correlation), "alignment", "names other groups")
     known = all({"name", "size", "moved", "transpositions"} <= set(group) for group in alignment.get("groups") or [])
     _need(known, "alignment.groups", "needs name, size, moved and transpositions of every group")
-    stds = alignment.get("stds")
-    if stds:
-        centres = stds.get("centres") or []
-        positive = all(value is not None and value > 0 for value in centres)
-        _need(len(centres) > 0 and positive, "alignment.stds.centres", "must be positive numbers")
-        for number, curve in enumerate(stds.get("curves") or []):
-            fits = len(curve.get("shares") or []) == len(centres) and "name" in curve
-            _need(fits, f"alignment.stds.curves[{number}]", "needs a name and one share for each centre")
-        _need("curves" in stds, "alignment.stds", "needs curves")
+    _check_stds(alignment.get("stds"), "alignment.stds")
+
+
+def _check_compact(section: Mapping[str, Any]) -> None:
+    _need(
+        all("name" in score for score in section.get("scores") or []), "compact.scores", "needs a name in every row"
+    )
+    groups = section.get("groups") or []
+    known = all({"name", "size", "transpositions"} <= set(group) for group in groups)
+    _need(known, "compact.groups", "needs name, size and transpositions of every group")
+    _need(len({len(group["transpositions"]) for group in groups}) <= 1, "compact.groups", "counts other samples")
+    _check_stds(section.get("stds"), "compact.stds")
+
+
+def _check_stds(stds: Mapping[str, Any] | None, where: str) -> None:
+    if not stds:
+        return
+    centres = stds.get("centres") or []
+    positive = all(value is not None and value > 0 for value in centres)
+    _need(len(centres) > 0 and positive, f"{where}.centres", "must be positive numbers")
+    for number, curve in enumerate(stds.get("curves") or []):
+        fits = len(curve.get("shares") or []) == len(centres) and "name" in curve
+        _need(fits, f"{where}.curves[{number}]", "needs a name and one share for each centre")
+    _need("curves" in stds, where, "needs curves")
 
 
 def _check_posterior(posterior: Mapping[str, Any]) -> None:

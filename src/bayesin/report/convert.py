@@ -35,6 +35,9 @@ def _curve(one: Any) -> dict[str, Any]:
     for name, source in (("nll_error", "standard_errors"), ("error", "standard_error"), ("at", "argmax")):
         if one.get(source) is not None:
             curve[name] = one[source]
+    if isinstance(curve.get("accuracy"), list) and isinstance(curve.get("examples"), int) and curve["examples"] > 0:
+        shares = [share if isinstance(share, int | float) and 0 <= share <= 1 else 0.0 for share in curve["accuracy"]]
+        curve["accuracy_error"] = [(share * (1 - share) / curve["examples"]) ** 0.5 for share in shares]
     return curve
 
 

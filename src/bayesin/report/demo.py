@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-from ..evaluation.barrier import Barrier
 from ..experiments.demo import TEST, Demo
 from .collect import (
     alignment_section,
@@ -15,6 +14,7 @@ from .collect import (
 from .document import write_report
 from .figures import barrier_figure, plane_figure
 from .page import write_page
+from .words import FIRST_IMAGES, PRUNED, card, half_way, percent, power
 
 NAMES = ("first", "second", "second, aligned")
 FILES = {
@@ -53,10 +53,7 @@ def demo_report(demo: Demo) -> dict[str, Any]:
     alignment = alignment_section(demo.first, demo.second, demo.alignment, demo.spec, exclude=exclude)
     walk = walk_section(test, demo.data)
     if walk and "images" in walk:
-        walk["images"]["says"] = (
-            "The first test image of each class, chosen before any result was seen, and the probability that each "
-            "path gives to every class. Strong colour: the true class."
-        )
+        walk["images"]["says"] = FIRST_IMAGES
     return {
         "title": "Two posteriors, one basin",
         "lead": _lead(demo),
@@ -67,10 +64,7 @@ def demo_report(demo: Demo) -> dict[str, Any]:
         "alignment": {**alignment, "says": [_how(demo)]},
         "posterior": {
             **posterior_section(posteriors, demo.spec, prior_variance=prior, exclude=exclude),
-            "pruned_says": (
-                "A unit counts as pruned when no weight into or out of it has a mean larger than its standard "
-                "deviation: it adds little but noise. The fit was free to use it and did not."
-            ),
+            "pruned_says": PRUNED,
         },
         "run": {"config": _config(demo), "provenance": _provenance(demo), "seconds": _seconds(demo)},
         "files": [{"name": name, "bytes": 0, "says": says} for name, says in FILES.items()],
@@ -92,27 +86,18 @@ def _lead(demo: Demo) -> list[str]:
 
 def _summary(demo: Demo) -> list[dict[str, str]]:
     naive, aligned = (demo.barriers[TEST][kind] for kind in ("naive", "aligned"))
-    first, second = (_percent(share) for share in demo.accuracies)
-    without, after = (_percent(_half_way(one)) for one in (naive, aligned))
+    first, second = (percent(share) for share in demo.accuracies)
+    without, after = (percent(half_way(one)) for one in (naive, aligned))
     moved, units = demo.units_moved
-    gap = f"no output changes by more than {_power(demo.function_gap)}"
+    gap = f"no output changes by more than {power(demo.function_gap)}"
     errors = [f"± {one.standard_error:.3f}, test set" for one in (naive, aligned)]
     return [
-        _card("Barrier, not aligned", f"{naive.value:.3f}", "nats", errors[0], "naive"),
-        _card("Barrier, aligned", f"{aligned.value:.3f}", "nats", errors[1], "aligned"),
-        _card("Test accuracy", first, "", f"of the first posterior; the second: {second}"),
-        _card("Accuracy half way", after, "", f"aligned; without: {without}"),
-        _card("Units moved", f"{moved}", f"of {units}", gap),
+        card("Barrier, not aligned", f"{naive.value:.3f}", "nats", errors[0], "naive"),
+        card("Barrier, aligned", f"{aligned.value:.3f}", "nats", errors[1], "aligned"),
+        card("Test accuracy", first, "", f"of the first posterior; the second: {second}"),
+        card("Accuracy half way", after, "", f"aligned; without: {without}"),
+        card("Units moved", f"{moved}", f"of {units}", gap),
     ]
-
-
-def _half_way(one: Barrier) -> float:
-    return float("nan") if one.accuracy is None else float(one.accuracy[len(one.taus) // 2])
-
-
-def _card(label: str, value: str, unit: str = "", note: str = "", tone: str = "") -> dict[str, str]:
-    card = {"label": label, "value": value, "unit": unit, "note": note, "tone": tone}
-    return {name: text for name, text in card.items() if text}
 
 
 def _how(demo: Demo) -> str:
@@ -150,15 +135,3 @@ def _provenance(demo: Demo) -> dict[str, Any]:
 
 def _seconds(demo: Demo) -> list[dict[str, Any]]:
     return [{"name": name, "seconds": seconds} for name, seconds in demo.seconds.items()]
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f}\u00a0%"  # number and sign stay on one line
-
-
-def _power(value: float) -> str:
-    """A small number as people write it: 3 × 10⁻⁶."""
-    if value == 0:
-        return "0"
-    digits, exponent = f"{value:.0e}".split("e")
-    return f"{digits} × 10" + str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))

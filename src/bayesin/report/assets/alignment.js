@@ -92,10 +92,10 @@ function histogram(values, path, colours) {
     marker: { color: colours[path.name], pattern: { shape: path.name === "naive" ? "/" : "", bgcolor: colours[path.name], fgcolor: "rgba(255,255,255,0.6)", size: 5 } }, hovertemplate: "%{y}" };
 }
 
-function stdFigure(stds) {
+function stdFigure(stds, name = "stds", title = "Standard deviations half way") {
   const looks = { first: ["muted", "dot"], second: ["fourth", "dot"], naive: ["naive", "dash"], aligned: ["aligned", "solid"] };
   return figure({
-    name: "stds", title: "Standard deviations half way", width: "w6", height: 300, phone: 270, label: "Histograms of the standard deviations of both posteriors and of the two midpoints",
+    name, title, width: "w6", height: 300, phone: 270, label: "Histograms of standard deviations, before and after alignment",
     says: stds.says || "Share of weights by standard deviation. Moving units does not change the histogram of a posterior, but it changes which deviations are averaged half way: without alignment those of unrelated weights.",
     draw: (colours) => ({ data: stds.curves.map((curve) => ({ x: stds.centres, y: curve.shares.map((share) => 100 * share), name: plain(curve.name), mode: "lines", line: { color: colours[(looks[curve.role] || looks.first)[0]], dash: (looks[curve.role] || looks.first)[1], width: 2.2, shape: "hvh" }, hovertemplate: "%{y:.1f} %" })),
       layout: layout(colours, { showlegend: true, legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: 11.5 } }, margin: { l: 52, r: 14, t: narrow() ? 62 : 50, b: 44 },

@@ -34,9 +34,9 @@ function barrierSection(run, state) {
     figures.forEach(follow);
   });
   const follow = (plot) => plot.target.on("plotly_click", (event) => state.go && state.go(event.points[0].x));
-  return section("barrier", "The barrier, before and after",
-    lead("The path runs from the first posterior (τ = 0) to the second (τ = 1) along the Wasserstein geodesic: every mean and every standard deviation moves in a straight line. ",
-      "At each τ the loss is that of the averaged prediction of many weight samples; all τ share the same random numbers, and the bands show the Monte-Carlo error of the height above the chord."),
+  const both = names.some((name) => sets[name].aligned);
+  return section("barrier", both ? "The barrier, before and after" : "The barrier",
+    lead(run.barrier.says || "The path runs from the first posterior (τ = 0) to the second (τ = 1) along the Wasserstein geodesic: every mean and every standard deviation moves in a straight line. At each τ the loss is that of the averaged prediction of many weight samples; all τ share the same random numbers, and the bands of the loss show the Monte-Carlo error of its height above the chord. The bands of accuracy and calibration error show how well that many examples can determine them."),
     names.length > 1 ? choice("Data set", names.map((name) => [name, titles[name] || name]), state.set, (name) => { state.set = name; update(); }) : null,
     key, el("div", { class: shown.length === 3 ? "grid trio" : "grid" }, figures.map((plot) => plot.node)), numbers);
 }
@@ -47,7 +47,7 @@ function barrierLegend(curves) {
     return [`${path.colour || path.name} ${path.dash}`, path.title + ": barrier ", el("b", {}, nats(curve.value, curve.error)), " nats"];
   });
   const known = PATHS.some((path) => curves[path.name]);
-  const band = Object.values(curves).some((curve) => curve && curve.nll_error);
+  const band = Object.values(curves).some((curve) => curve && (curve.nll_error || curve.accuracy_error));
   return legend([...lines, known ? ["dot muted", "chord"] : null, band ? ["band muted", "± 2 standard errors"] : null]);
 }
 

@@ -7,7 +7,7 @@ function posteriorSection(run, state) {
   if ((posterior.layers || []).length) figures.push(stdLayers(posterior), snrFigure(posterior));
   const pruned = posterior.units && posterior.units.length ? prunedTable(posterior) : null;
   state.afterMount.push(() => figures.forEach((plot) => plot.draw()));
-  return section("posterior", "The posteriors", ...(posterior.says || []).map((text) => lead(text)),
+  return section("posterior", (posterior.names || []).length > 1 ? "The posteriors" : "The posterior", ...(posterior.says || []).map((text) => lead(text)),
     el("div", { class: "grid" }, figures.map((plot) => plot.node)), pruned);
 }
 
@@ -24,7 +24,7 @@ function boxes(layers, names, key, colours) {
 function stdLayers(posterior) {
   return figure({
     name: "std-layers", title: "Standard deviations by layer", width: "w6", height: 340, phone: 320, label: "Box plot of the standard deviations of each layer",
-    says: "Boxes hold the middle half of the weights of a tensor, whiskers nine in ten. Weights that the data do not determine are drawn towards the standard deviation of the prior (dotted line).",
+    says: "Boxes hold the middle half of the weights of a tensor, whiskers nine in ten." + (posterior.prior_std ? " Weights that the data do not determine are drawn towards the standard deviation of the prior (dotted line)." : ""),
     draw: (colours) => layered(posterior, "std", "standard deviation", colours, posterior.prior_std ? [{ value: posterior.prior_std, text: "prior" }] : []),
   });
 }
@@ -41,7 +41,7 @@ function layered(posterior, key, title, colours, lines) {
   const shapes = lines.map((line) => ({ type: "line", xref: "paper", x0: 0, x1: 1, y0: line.value, y1: line.value, line: { color: colours.muted, width: 1.4, dash: "dot" } }));
   const annotations = lines.filter((line) => line.text !== "1").map((line) => ({ xref: "paper", x: 0.995, xanchor: "right", y: Math.log10(line.value), yanchor: "bottom", text: `${line.text} (${brief(line.value)})`, showarrow: false, font: { color: colours.muted, size: 11.5 } }));
   return { data: boxes(posterior.layers, posterior.names, key, colours), layout: layout(colours, { boxmode: "group", hovermode: "closest", shapes, annotations, showlegend: posterior.names.length > 1,
-    legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 }, margin: { l: 58, r: 14, t: 34, b: 60 }, xaxis: axis(colours, "", { type: "category", tickangle: posterior.layers.length > 4 ? -35 : 0 }), yaxis: axis(colours, title, logTicks(posterior.layers.flatMap((layer) => layer[key].flat()))) }) };
+    legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 }, margin: { l: 58, r: 14, t: 34, b: 60 }, xaxis: axis(colours, "", { type: "category", tickangle: narrow() || posterior.layers.length > 4 ? -35 : 0 }), yaxis: axis(colours, title, logTicks(posterior.layers.flatMap((layer) => layer[key].flat()))) }) };
 }
 
 function prunedTable(posterior) {

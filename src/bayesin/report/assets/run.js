@@ -3,7 +3,7 @@
 function tablesSection(run) {
   if (!(run.tables || []).length) return null;
   return section("tables", "Tables", run.tables.map((one) => el("div", { class: "panel" }, el("h3", {}, one.title),
-    table(one.columns, one.rows.map((row) => row.map((cell) => (typeof cell === "number" ? brief(cell) : String(cell ?? "–"))))), one.says ? el("p", { class: "lead", style: "margin:.5rem 0 0;font-size:.88rem" }, one.says) : null)));
+    table(one.columns, one.rows.map((row) => row.map((cell) => (typeof cell === "number" ? brief(cell) : String(cell ?? "–")))), { class: "wrap" }), one.says ? el("p", { class: "lead", style: "margin:.5rem 0 0;font-size:.88rem" }, one.says) : null)));
 }
 
 function runSection(run, state) {

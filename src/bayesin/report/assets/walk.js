@@ -74,7 +74,9 @@ function walkNumbers(walk, kinds, step) {
     return [el("span", {}, el("span", { class: `key ${path.name} ${path.dash === "dash" ? "dash" : ""}`, "aria-hidden": "true" }), narrow() ? path.brief : path.title),
       fixed(here.nll, 3), percent(here.accuracy), percent(here.ece), percent(here.confidence)];
   });
-  return table(["at this τ", "loss (nats)", "accuracy", narrow() ? "ECE" : "calibration error", narrow() ? "sure" : "mean confidence"], rows);
+  // A phone has room for four columns; the calibration plot shows how sure the network is.
+  const columns = narrow() ? ["at this τ", "loss", "accuracy", "ECE"] : ["at this τ", "loss (nats)", "accuracy", "calibration error", "mean confidence"];
+  return table(columns, rows.map((row) => row.slice(0, columns.length)));
 }
 
 const FEW = 5; // images in a bin, below which its share says little
