@@ -5,6 +5,7 @@ that every nested dict has exactly one flat form and comes back unchanged.
 """
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -28,7 +29,12 @@ def flatten(tree: Tree) -> Flat:
         >>> flatten({"dense": {"bias": 0.0, "kernel": 1.0}})
         {'dense/bias': 0.0, 'dense/kernel': 1.0}
     """
-    return {path_of(keys): leaf for keys, leaf in jtu.tree_leaves_with_path(tree)}
+    leaves, structure = jtu.tree_flatten(tree)
+    try:
+        paths = _paths(structure)
+    except TypeError:  # a static part of some node cannot be hashed
+        paths = _paths.__wrapped__(structure)
+    return dict(zip(paths, leaves, strict=True))
 
 
 def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,6 +78,13 @@ def check_same_structure(first: Tree, second: Tree, what: str) -> None:
                 f"{what}: '{path}' has shape {jax.numpy.shape(leaf)} in the first tree "
                 f"and {jax.numpy.shape(right[path])} in the second"
             )
+
+
+@lru_cache(maxsize=64)
+def _paths(structure: Any) -> tuple[str, ...]:
+    """The paths of all leaves; a model's trees have one structure, and naming it takes longer than a small sum."""
+    numbered = jtu.tree_unflatten(structure, range(structure.num_leaves))
+    return tuple(path_of(keys) for keys, _ in jtu.tree_leaves_with_path(numbered))
 
 
 def _name(key: Any) -> str:

@@ -4,6 +4,7 @@ Tensors are sent once and stay there. A visit sends permutations and brings back
 in full float32: reduced-precision products would decide near-ties by their own rounding.
 """
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -23,14 +24,22 @@ def put(array: np.ndarray) -> Any:
     return jax.device_put(array)
 
 
-@jax.jit
-def _sum_of_products(total, targets, sources, perms):
-    for target, source, perm in zip(targets, sources, perms, strict=True):
-        moved = jnp.take(source, perm, axis=1, mode="clip")
-        total += jnp.einsum("rui,ruj->ij", target, moved, precision=jax.lax.Precision.HIGHEST)
+@partial(jax.jit, static_argnames="last")
+def _sum_of_products(total, targets, sources, perms, last):
+    for target, source, perm, is_last in zip(targets, sources, perms, last, strict=True):
+        moved = jnp.take(source, perm, axis=0 if is_last else 1, mode="clip")
+        axes = "uri,urj->ij" if is_last else "iru,ruj->ij"
+        total += jnp.einsum(axes, target, moved, precision=jax.lax.Precision.HIGHEST)
     return total
 
 
-def products(total: Any, targets: list[Any], sources: list[Any], perms: list[np.ndarray]) -> np.ndarray:
-    """Returns `total + Σ targetᵀ source[:, perm]` over (rest, other units, units) arrays, on the host."""
-    return np.asarray(_sum_of_products(total, targets, sources, [perm.astype(np.int32) for perm in perms]))
+def products(
+    total: Any, targets: list[Any], sources: list[Any], perms: list[np.ndarray], last: tuple[bool, ...]
+) -> np.ndarray:
+    """Returns `total` plus the products of targets and moved sources, on the host.
+
+    Where `last` says so, both are (other units, rest, units); else they are (units, rest, other units) and
+    (rest, other units, units).
+    """
+    small = [perm.astype(np.int32) for perm in perms]
+    return np.asarray(_sum_of_products(total, targets, sources, small, last=last))

@@ -23,7 +23,8 @@ def move(posterior: Any, spec: PermutationSpec, perms: Perms) -> Any:
     spec.check_perms(perms)
     perms = {group: np.asarray(perm) for group, perm in perms.items()}
     trees = (posterior.mean, posterior.std) if isinstance(posterior, Gaussian) else (posterior,)
-    places = [layouts(spec)[path] for path in leaves_by_path(trees[0], spec)]
+    known = layouts(spec)
+    places = [known[path] for path in leaves_by_path(trees[0], spec)]
     moved = [_move_tree(tree, places, perms, still(perms)) for tree in trees]
     return Gaussian(*moved) if isinstance(posterior, Gaussian) else moved[0]
 

@@ -23,17 +23,27 @@ from ..symmetry import Perms
 from . import device
 from .features import Problem, Term
 from .layout import Layout
-from .stacks import Kinds, multiplications, norm, sort, stack, transposed
+from .stacks import Kinds, multiplications, norm, rest_first, sort, stack
 
 BLOCK = 1 << 22  # numbers copied at a time: bounds the memory, and blocks used again cost no page faults
+COPYING = 25  # measured: to exchange a number costs as much in copies as it takes to multiply it with 25 units
 
 
 class Coupled(NamedTuple):
-    """All tensors between two groups as (rest, units of the other group, units of the group)."""
+    """All tensors between two groups, in the two orders in which a product with each of them is one multiplication.
+
+    Both groups share the target (first, rest, last). The last one multiplies it with the source in the same order,
+    the first one with the source as (rest, last, first): either gathers whole rows of the other group's units.
+    """
 
     other: str
     target: np.ndarray
     source: np.ndarray
+    is_last: bool  # whether the group is the last axis of the target
+
+    def moved(self, units: np.ndarray) -> int:
+        """How many numbers a gather of these units copies."""
+        return units.size * (self.source.size // self.source.shape[0 if self.is_last else 1])
 
 
 class Similarities:
@@ -76,7 +86,7 @@ class Similarities:
         else:
             total = self.fixed[group].copy()
             for term in speaking:
-                self._add(total, term, perms[term.other], None)
+                self._add(total, term, perms[term.other], None, np.arange(perms[term.other].size))
         general = (term for term in self.general[group] if _speaks(term.layout, group, settled))
         return sum((_gradient(term, group, perms) for term in general), total)
 
@@ -101,50 +111,67 @@ class Similarities:
         return target.T @ source
 
     def _coupled(self, kinds: dict[str, Kinds], put: Callable) -> dict[str, list[Coupled]]:
-        """Every pair of neighbours both ways: the same numbers, transposed, so that both gather rows."""
+        """Every pair of neighbours both ways: one target and two sources, the same numbers in two orders."""
         result: dict[str, list[Coupled]] = {group: [] for group in kinds}
         for group, kind in kinds.items():
             for other, terms in kind.coupled.items():
                 if other not in (term.other for term in result[group]):
+                    first, last = terms[0].layout.present  # as the first tensor has them in memory
                     target, source = (
-                        stack(side, terms, (other, group), self.problem.dtype) for side in ("target", "source")
+                        stack(side, terms, (first, last), self.problem.dtype) for side in ("target", "source")
                     )
-                    result[group].append(Coupled(other, put(target), put(source)))
-                    result[other].append(Coupled(group, put(transposed(target)), put(transposed(source))))
+                    sent = put(target)
+                    result[last].append(Coupled(first, sent, put(source), True))
+                    result[first].append(Coupled(last, sent, put(rest_first(source)), False))
+                    magnitude = norm(target) * norm(source)
                     for name in (group, other):
-                        self._magnitude[name] += norm(target) * norm(source)
+                        self._magnitude[name] += magnitude
         return result
 
     def _fetch(self, group: str, perms: Perms, terms: list[Coupled]) -> np.ndarray:
         """On an accelerator products are cheap and traffic is not: everything is computed again, there."""
         targets, sources = [term.target for term in terms], [term.source for term in terms]
-        return device.products(self.fixed[group], targets, sources, [perms[term.other] for term in terms])
+        last = tuple(term.is_last for term in terms)
+        return device.products(self.fixed[group], targets, sources, [perms[term.other] for term in terms], last)
 
     def _update(self, group: str, perms: Perms) -> np.ndarray:
-        """On the host only what changed since the last visit is computed."""
-        if group not in self._kept:
-            self._kept[group] = self.fixed[group].copy()
-        before = self._seen.get(group, [None] * len(self.coupled[group]))
-        for term, old in zip(self.coupled[group], before, strict=True):
-            self._add(self._kept[group], term, perms[term.other], old)
-        self._seen[group] = [perms[term.other] for term in self.coupled[group]]
+        """On the host only what changed since the last visit is computed, unless that is most of it."""
+        terms, now = self.coupled[group], [perms[term.other] for term in self.coupled[group]]
+        before = self._seen.get(group)
+        if before is not None:
+            changed = [np.flatnonzero(old != new) for old, new in zip(before, now, strict=True)]
+            work = sum(term.moved(units) for term, units in zip(terms, changed, strict=True))
+            size = len(self.fixed[group])
+            if work * (size + COPYING) > size * sum(term.source.size for term in terms):
+                before = None
+        if before is None:
+            kept = self._kept.setdefault(group, np.empty_like(self.fixed[group]))
+            np.copyto(kept, self.fixed[group])
+            for term, new in zip(terms, now, strict=True):
+                self._add(kept, term, new, None, np.arange(new.size))
+        else:
+            for term, new, old, units in zip(terms, now, before, changed, strict=True):
+                self._add(self._kept[group], term, new, old, units)
+        self._seen[group] = now
         return self._kept[group]
 
-    def _add(self, total: np.ndarray, term: Coupled, new: np.ndarray, old: np.ndarray | None) -> None:
+    def _add(
+        self, total: np.ndarray, term: Coupled, new: np.ndarray, old: np.ndarray | None, changed: np.ndarray
+    ) -> None:
         """Adds the product with the other group at `new`, in place of that at `old`, for the units that differ."""
-        size = total.shape[0]
-        if old is None and (new == np.arange(new.size)).all():
-            total += term.target.reshape(-1, size).T @ term.source.reshape(-1, size)
-            return
-        changed = np.arange(new.size) if old is None else np.flatnonzero(old != new)
-        step = max(1, BLOCK // (len(term.target) * size))
+        size, axis = total.shape[0], 0 if term.is_last else 1
+        still = old is None and (new == changed).all()
+        step = new.size if still else max(1, BLOCK * new.size // term.source.size)
         for units in (changed[at : at + step] for at in range(0, changed.size, step)):
-            target = term.target if units.size == new.size else self._work.take("target", term.target, units)
-            source = self._work.take("source", term.source, new[units])
+            if units.size == new.size:
+                target = term.target
+            else:
+                target = self._work.take("target", term.target, units, 0 if term.is_last else 2)
+            source = term.source if still else self._work.take("source", term.source, new[units], axis)
             if old is not None:
-                source -= self._work.take("old", term.source, old[units])
-            product = self._work.array("product", total.shape)
-            total += np.matmul(target.reshape(-1, size).T, source.reshape(-1, size), out=product)
+                source -= self._work.take("old", term.source, old[units], axis)
+            left = target.reshape(-1, size).T if term.is_last else target.reshape(size, -1)
+            total += np.matmul(left, source.reshape(-1, size), out=self._work.array("product", total.shape))
 
 
 class _Work:
@@ -161,10 +188,10 @@ class _Work:
             self.blocks[name] = np.empty(size, self.dtype)
         return self.blocks[name][:size].reshape(shape)
 
-    def take(self, name: str, array: np.ndarray, units: np.ndarray) -> np.ndarray:
-        """`array[:, units]`, copied into the block."""
-        out = self.array(name, (array.shape[0], units.size, array.shape[2]))
-        return array.take(units, 1, out=out, mode="clip")  # with another mode numpy buffers `out`
+    def take(self, name: str, array: np.ndarray, units: np.ndarray, axis: int) -> np.ndarray:
+        """`array.take(units, axis)`, copied into the block."""
+        out = self.array(name, (*array.shape[:axis], units.size, *array.shape[axis + 1 :]))
+        return array.take(units, axis, out=out, mode="clip")  # with another mode numpy buffers `out`
 
 
 def _magnitude(term: Term) -> float:

@@ -45,31 +45,35 @@ def multiplications(problem: Problem, kinds: dict[str, Kinds]) -> float:
 
 
 def stack(side: str, terms: list[Term], groups: tuple[str, ...], dtype: np.dtype) -> np.ndarray:
-    """Returns one array (rest, units of each group) of all tensors, means and stds one behind the other, centred."""
+    """Returns all tensors as one centred array, means and stds one behind the other on the axis of the rest.
+
+    Its axes are (rest, units) for one group and (units of the first, rest, units of the last) for two.
+    """
     pieces = [(array, term.layout) for term in terms for array in getattr(term, side)]
     units = [terms[0].layout.shape[terms[0].layout.groups.index(group)] for group in groups]
-    out = np.empty((sum(array.size for array, _ in pieces) // math.prod(units), *units), dtype)
+    rest = sum(array.size for array, _ in pieces) // math.prod(units)
+    out = np.empty((*units[:-1], rest, units[-1]), dtype)
+    into = out.swapaxes(0, -2)  # the axis of the rest first
     at = 0
     for array, layout in pieces:
-        places = tuple(layout.groups.index(group) for group in groups)
-        order = (*(axis for axis in range(array.ndim) if axis not in places), *places)
-        common = np.add.reduce(array, places, keepdims=True) * array.dtype.type(1 / math.prod(units))
-        end = at + array.size // math.prod(units)
-        shape = [array.shape[axis] for axis in order]
-        np.subtract(array.transpose(order), common.transpose(order), out=out[at:end].reshape(shape))
-        at = end
+        places = [layout.groups.index(group) for group in groups]
+        others = [axis for axis in range(array.ndim) if axis not in places]
+        rows = array.transpose([*others, *places]).reshape(-1, *units)
+        common = np.add.reduce(rows, tuple(range(1, rows.ndim)), keepdims=True) * rows.dtype.type(1 / rows[0].size)
+        np.subtract(rows, common, out=into[at : at + len(rows)])
+        at += len(rows)
     return out
 
 
-def transposed(array: np.ndarray) -> np.ndarray:
-    """Returns the array with its last two axes exchanged.
+def rest_first(array: np.ndarray) -> np.ndarray:
+    """Returns an array (first, rest, last) as (rest, last, first).
 
     A large one goes in strips one cache line wide, which is three times as fast as numpy's own order.
     """
-    out = np.empty((array.shape[0], array.shape[2], array.shape[1]), array.dtype)
-    strip = 16 if array.shape[2] >= 128 else array.shape[1]
-    for at in range(0, array.shape[1], strip):
-        out[:, :, at : at + strip] = array[:, at : at + strip].swapaxes(1, 2)
+    out = np.empty((*array.shape[1:], array.shape[0]), array.dtype)
+    strip = 16 if array.shape[2] >= 128 else array.shape[0]
+    for at in range(0, array.shape[0], strip):
+        out[:, :, at : at + strip] = array[at : at + strip].transpose(1, 2, 0)
     return out
 
 
