@@ -102,7 +102,8 @@ def _show(out: Output, found: dict[str, Any], folder: Path) -> dict[str, Any]:
     failed = [one for one in found["records"] if one["state"] == "failed"]
     for one in failed[:5]:
         out.warn(escape(f"{one['title']}: {one['error']}"))
-    out.line(f"Wrote {escape(str(folder / 'report.html'))}, and figure and numbers beside it")
+    page = folder / "report.html"
+    out.line(f"Wrote {escape(str(page if page.is_file() else folder))}, with figure and numbers")
     shown = {name: found[name] for name in ("name", "scale", "findings", "compute_seconds")}
     return shown | {"folder": str(folder), "failed": len(failed), "exit_code": 1 if failed else 0}
 

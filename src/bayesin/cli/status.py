@@ -31,7 +31,7 @@ class Status(Common):
                 f"{self.runs} holds no campaign; 'bayesin reproduce NAME --runs {self.runs}' starts one"
             )
         found = read_campaigns(self.runs)
-        columns = ["campaign", "done", "running", "failed", "stopped", "left", "spent", "time left"]
+        columns = ["campaign", "done", "runs", "failed", "stopped", "left", "spent", "to go"]
         out.table("", columns, [_row(one) for one in found])
         for one in found:
             for entry in one.entries:

@@ -1,6 +1,7 @@
 """The page of a reproduction: verdicts first, then the figure, then what was run."""
 
 import base64
+import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ TONES = {"confirmed": "good", "partly": "neutral", "not confirmed": "bad", "not 
 
 
 def write_report(out: Path, result: Mapping[str, Any]) -> Path:
-    """Writes `report.json` and `report.html` beside figure and numbers."""
-    write_json(out / "report.json", report_of(result, read_bytes(out / f"{result['name']}.svg")))
+    """Writes `report.json` and `report.html` beside figure and numbers; where plotly is missing, the first alone."""
+    written = write_json(out / "report.json", report_of(result, read_bytes(out / f"{result['name']}.svg")))
+    if importlib.util.find_spec("plotly") is None:
+        return written
     return write_page(out / "report.html", [out])
 
 
