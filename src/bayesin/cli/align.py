@@ -12,7 +12,7 @@ from ..store import save_alignment, save_posterior
 from .artifacts import Given, WithModel, find
 from .output import Output
 from .pairs import align_pair, load_pair
-from .places import result_folder, unmake
+from .places import begin_writing, result_folder
 
 FILES = ("alignment.safetensors", "posterior-0.safetensors")
 
@@ -60,7 +60,7 @@ class Align(WithModel):
         settings = {"cost": self.cost, "restarts": self.restarts, "max_sweeps": self.max_sweeps, "key": self.key}
         settings |= {"target": str(given[0].path), "source": str(given[1].path)} | found.numbers
         metadata = given[1].metadata | {"aligned_to": str(given[0].path)}
-        unmake(places)
+        begin_writing(places)
         save_alignment(alignment_to, found.alignment.perms, problem.spec, settings=settings)
         save_posterior(moved_to, found.alignment.posterior, spec=problem.spec, metadata=metadata)
         found.show(out, problem)

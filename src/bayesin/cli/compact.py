@@ -25,7 +25,7 @@ from ..tensors import write_tensors
 from .artifacts import Given, WithModel, dataset_of, example_inputs, find, model_of, read, spec_of
 from .compilation import use_compilation_cache
 from .output import Output
-from .places import result_folder, unmake
+from .places import begin_writing, result_folder
 
 FILES = ("permutations.safetensors", "compact.json", "posterior-0.safetensors")
 SAYS = ("the permutation of every sample", "the numbers of the table, and settings", "the Gaussian")
@@ -172,7 +172,7 @@ class Fold(WithModel):
         metadata = given.metadata | {"compact_of": str(given.path)}
         perms = {f"perms/{group}": perm.astype(np.int32) for group, perm in found.perms.items()}
         strings = {"format": "bayesin-permutations", "version": "1"}
-        unmake(places)
+        begin_writing(places)
         write_tensors(places[0], perms, strings)
         write_json(places[1], numbers)
         save_posterior(places[2], found.posterior, spec=spec, metadata=metadata)

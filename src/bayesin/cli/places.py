@@ -1,4 +1,4 @@
-"""The folder that a verb fills with results: one process at a time, and whole only with its last file."""
+"""The folder that a verb fills with results: one process at a time, and known to be unfinished until it is whole."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -6,15 +6,16 @@ from pathlib import Path
 
 from ..errors import ConfigError
 from ..experiments.lock import locked
-from ..files import remove_leftovers
+from ..files import remove_leftovers, write_bytes
+
+UNFINISHED = ".unfinished"  # there while files are written; a killed process leaves it behind
 
 
 @contextmanager
 def result_folder(folder: Path, names: Sequence[str], inputs: Sequence[Path], *, force: bool) -> Iterator[list[Path]]:
-    """Holds the folder while its files are made; yields where they go, in the order they must be written in.
+    """Holds the folder while its files are made; yields where they go.
 
-    The last file says that the others are there and belong to it. Without it they are what a killed process
-    left, and are replaced; with it they are a result, which only `force` replaces.
+    A whole result is replaced with `force` alone; what a killed process left is replaced as a matter of course.
 
     Raises:
         ConfigError: no folder, a result is there already, or one of `inputs` would be overwritten.
@@ -28,15 +29,18 @@ def result_folder(folder: Path, names: Sequence[str], inputs: Sequence[Path], *,
             _check(folder, places, inputs, force)
             remove_leftovers(folder)
             yield places
+            (folder / UNFINISHED).unlink(missing_ok=True)
     finally:
         if not there:
             with suppress(OSError):  # goes where nothing was written
                 folder.rmdir()
 
 
-def unmake(places: Sequence[Path]) -> None:
-    """Takes the mark of a whole result away, just before its files are replaced."""
-    places[-1].unlink(missing_ok=True)
+def begin_writing(places: Sequence[Path]) -> None:
+    """Marks the folder as unfinished and takes an older result away, so that old and new files are never mixed."""
+    write_bytes(places[0].with_name(UNFINISHED), b"")
+    for place in reversed(places):
+        place.unlink(missing_ok=True)
 
 
 def _check(folder: Path, places: Sequence[Path], inputs: Sequence[Path], force: bool) -> None:
@@ -45,5 +49,5 @@ def _check(folder: Path, places: Sequence[Path], inputs: Sequence[Path], force: 
     for place in places:
         if any(place.resolve() == path.resolve() for path in inputs):
             raise ConfigError(f"--out {folder} would overwrite the input {place}; choose another folder")
-    if places[-1].exists() and not force:
-        raise ConfigError(f"{places[-1]} exists; choose another folder, or --force to replace it")
+        if place.exists() and not force and not (folder / UNFINISHED).exists():
+            raise ConfigError(f"{place} exists; choose another folder, or --force to replace it")

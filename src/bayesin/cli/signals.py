@@ -25,9 +25,10 @@ class Stop:
         self.asked = self.patient = self.over = False
 
     def check(self) -> None:
-        """Raises KeyboardInterrupt where someone did."""
+        """Raises KeyboardInterrupt where someone did; from the first such moment on, requests wait for the next."""
         if self.asked:
             raise KeyboardInterrupt
+        self.patient = True
 
 
 @contextmanager

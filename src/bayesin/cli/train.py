@@ -65,7 +65,6 @@ class Train(_Settings):  # pyright: ignore[reportGeneralTypeIssues]
         with stoppable() as stop, out.progress("train", None) as bar:
 
             def told(progress: Progress) -> None:
-                stop.patient = not progress.resumed  # from here on there is something to save
                 _show(bar, progress)
                 stop.check()
 

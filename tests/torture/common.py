@@ -1,0 +1,166 @@
+"""What all faults share: the tally, verbs in processes that can be killed, and what a folder holds."""
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+# Files whose content is a matter of time: clocks, speeds, process numbers. Their names must agree, not their bytes.
+TIMED = {"provenance.json", "metrics.jsonl"}
+
+
+@dataclass
+class Tally:
+    """How often a fault was tried, and what was lost: a wrong bit, a foreign error, a hang, a leftover."""
+
+    fault: str
+    tries: int = 0
+    losses: list[str] = field(default_factory=list)
+    note: str = ""
+    skipped: str = ""  # why, where it could not be tried here
+
+    def add(self, problems: Iterable[str]) -> None:
+        """Counts one try with what went wrong in it."""
+        self.tries += 1
+        found = [problem for problem in problems if problem]
+        if found:
+            self.losses.append(f"try {self.tries}: {'; '.join(found)}")
+
+    def to_json(self) -> dict[str, Any]:
+        lost = len(self.losses)
+        row = {"fault": self.fault, "tries": self.tries, "survived": self.tries - lost, "lost": lost}
+        return row | {"note": self.note, "skipped": self.skipped, "losses": self.losses[:20]}
+
+
+@dataclass
+class Child:
+    """A verb in a process of its own, and what it said."""
+
+    pid: int
+    log: Path
+    code: int | None = None
+
+    def poll(self) -> int | None:
+        """The exit code, negative for a signal; None while it runs."""
+        if self.code is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.code = os.waitstatus_to_exitcode(status)
+        return self.code
+
+    def wait(self, seconds: float = 240.0) -> int:
+        """Waits for the end; a hang is killed and has the code -1000."""
+        until = time.monotonic() + seconds
+        while self.poll() is None:
+            if time.monotonic() > until:
+                os.kill(self.pid, signal.SIGKILL)
+                os.waitpid(self.pid, 0)
+                self.code = -1000
+                break
+            time.sleep(0.002)
+        return self.code  # pyright: ignore[reportReturnType]
+
+    @property
+    def said(self) -> str:
+        return self.log.read_text(errors="replace")[-2000:] if self.log.exists() else ""
+
+
+def start(argv: list[str], log: Path, *, limit: int | None = None, cwd: Path | None = None) -> Child:
+    """Runs a verb in a fork of this process, which has imported everything and started nothing.
+
+    So a random moment is a moment of work, not of importing. `limit` bounds the size of files, as a quota does.
+    """
+    import bayesin.cli.main  # imported once, before the first fork
+
+    pid = os.fork()
+    if pid:
+        return Child(pid, log)
+    code = 70
+    try:
+        out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        os.dup2(out, 1)
+        os.dup2(out, 2)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if cwd is not None:
+            os.chdir(cwd)
+        if limit is not None:
+            import resource
+
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        code = bayesin.cli.main.main(argv)
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else 1
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return Child(0, log)
+
+
+def run(argv: list[str], log: Path, seconds: float = 240.0, **options: Any) -> Child:
+    """Runs a verb to its end."""
+    child = start(argv, log, **options)
+    child.wait(seconds)
+    return child
+
+
+def must(argv: list[str], log: Path) -> None:
+    """Runs a verb that has to succeed."""
+    child = run(argv, log)
+    if child.code != 0:
+        raise RuntimeError(f"bayesin {' '.join(argv)} ended with {child.code}: {child.said}")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder, hidden ones too."""
+    return {
+        str(path.relative_to(folder)): b"" if path.name in TIMED else path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def differences(found: dict[str, bytes], wanted: dict[str, bytes]) -> list[str]:
+    """In which files two folders differ."""
+    odd = [f"'{name}' is {'left over' if name in found else 'missing'}" for name in sorted(found.keys() ^ wanted)]
+    return odd + [f"'{name}' has other bits" for name in found.keys() & wanted if found[name] != wanted[name]]
+
+
+def whole(folder: Path) -> list[str]:
+    """What is half-written under its final name: every artifact must be whole or absent, whenever one looks."""
+    from bayesin.errors import BayesinError
+    from bayesin.files import read_json
+    from bayesin.store import load_posterior
+    from bayesin.tensors import read_tensors
+
+    problems = []
+    for path in folder.rglob("*"):
+        if path.name.startswith(".tmp-") or "checkpoints" in path.parts or not path.is_file():
+            continue
+        try:
+            if path.name.startswith("posterior-"):
+                load_posterior(path)
+            elif path.suffix == ".safetensors":
+                read_tensors(path)
+            elif path.suffix == ".json":
+                read_json(path)
+        except BayesinError as error:
+            problems.append(f"half a file: {error}")
+    return problems
+
+
+def foreign(child: Child) -> list[str]:
+    """Whether a verb failed in another way than its own."""
+    said = child.said
+    wrong = [word for word in ("Traceback", "unexpected ") if word in said]
+    return [f"foreign error: {said.strip()[-200:]}"] if wrong else []
+
+
+def dump(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=2) + "\n")
