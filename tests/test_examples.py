@@ -1,0 +1,166 @@
+"""The guides run as they stand, do what they say, and stay short."""
+
+import ast
+import json
+import os
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+SCRIPTS = sorted(EXAMPLES.glob("*.py"))
+LINES = 60  # of code, at most
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """Runs a guide in a folder of its own and returns what it printed."""
+    monkeypatch.chdir(tmp_path)
+
+    def act(name: str, *arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
+        act.names = runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+        return capsys.readouterr().out
+
+    return act
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_a_guide_is_short_and_begins_with_what_it_does(script):
+    tree = ast.parse(script.read_text())
+    strings = [
+        node.body[0] for node in ast.walk(tree) if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef)
+    ]
+    quoted = {
+        line
+        for first in strings
+        if isinstance(first, ast.Expr)
+        for line in range(first.lineno, (first.end_lineno or first.lineno) + 1)
+    }
+    lines = script.read_text().splitlines()
+    code = [line for number, line in enumerate(lines, 1) if number not in quoted and line.split("#")[0].strip()]
+    assert ast.get_docstring(tree)
+    assert len(code) <= LINES
+
+
+def test_every_guide_is_on_a_page_of_the_documentation():
+    pages = "".join(path.read_text() for path in (EXAMPLES.parent / "docs").glob("*.md"))
+    for script in [*SCRIPTS, EXAMPLES / "demo.ipynb"]:
+        assert script.name in pages, script.name
+
+
+def barriers(text: str) -> list[float]:
+    return [float(value) for value in re.findall(r"barrier (\d\.\d+)", text)]
+
+
+def percents(line: str) -> list[float]:
+    return [float(value) for value in re.findall(r"(\d+\.\d)%", line)]
+
+
+@pytest.mark.slow
+def test_own_flax_model(run):
+    text = run("own_flax_model.py")
+    assert "'g0': 16, 'g1': 64" in text
+    naive, aligned = barriers(text)
+    assert naive > 0.3 and aligned < naive / 4
+    assert min(percents(text)) > 93
+
+
+@pytest.mark.slow
+def test_own_equinox_model(run):
+    text = run("own_equinox_model.py")
+    assert "'g0': 32" in text
+    naive, aligned = barriers(text)
+    assert naive > 0.05 and aligned < naive / 4
+
+
+@pytest.mark.slow
+def test_merge_networks(run, tmp_path):
+    text = run("merge_networks.py")
+    first, second, moved, average, merged = percents(text)
+    assert moved == second
+    assert merged > average + 1 and merged > min(first, second) - 2
+    naive, aligned = barriers(text)
+    assert aligned < naive / 4
+    assert (tmp_path / "merged.safetensors").is_file()
+
+
+@pytest.mark.slow
+def test_ensemble_to_posterior(run):
+    text = run("ensemble_to_posterior.py")
+    before, after = map(float, re.search(r"spread ([\d.]+) as trained, ([\d.]+)", text).groups())
+    assert after < before
+    rows = {line.split(":")[0]: [float(v) for v in re.findall(r"\d\.\d{3}", line)] for line in text.splitlines()}
+    assert rows["compact"][0] > rows["direct"][0] + 0.2 and rows["compact"][1] < rows["direct"][1]
+    assert rows["lowrank"][0] > rows["samples"][2] - 0.05
+
+
+@pytest.mark.slow
+def test_pytorch_state_dicts(run, tmp_path):
+    text = run("pytorch_state_dict.py")
+    for line in text.splitlines():
+        first, second, average, merged = percents(line)
+        assert merged > average + 1 and merged > min(first, second) - 3
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed; its own forward pass was not compared")
+    from safetensors.torch import load_file  # pyright: ignore[reportMissingImports]
+
+    nn = torch.nn
+    networks = {
+        "mlp": nn.Sequential(nn.Flatten(), nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10)),
+        "cnn": nn.Sequential(
+            nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(512, 10)
+        ),
+    }
+    x = np.random.default_rng(0).normal(size=(5, 1, 8, 8)).astype(np.float32)
+    for name, network in networks.items():
+        state = load_file(tmp_path / f"{name}-merged.safetensors")
+        network.load_state_dict(state)
+        ours = run.names[name]({key: value.numpy() for key, value in state.items()}, x)
+        np.testing.assert_allclose(ours, network(torch.from_numpy(x)).detach().numpy(), atol=1e-4)
+
+
+@pytest.mark.slow
+def test_reading_without_bayesin(tmp_path, monkeypatch, capsys):
+    """The files of two verbs, read by a process in which neither bayesin nor JAX can be imported."""
+    pytest.importorskip("tyro")
+    from sklearn.datasets import load_digits
+
+    from bayesin.cli.main import main
+
+    monkeypatch.chdir(tmp_path)
+    x, y = load_digits(return_X_y=True)
+    np.savez("mine.npz", x_train=x[:1400], y_train=y[:1400], x_test=x[1400:], y_test=y[1400:])
+    train = "train --data mine.npz --width 64 --depth 1 --members 2 --epochs 30 --batch 100 --prior-variance 0.1"
+    assert main([*train.split(), "--temperature", "0.1", "--learning-rate", "0.003", "--out", "run", "--json"]) == 0
+    trained = json.loads(capsys.readouterr().out)
+    assert main(["align", "run#0", "run#1", "--out", "aligned", "--quiet"]) == 0
+    script = EXAMPLES / "read_without_bayesin.py"
+    code = f"import sys, runpy; sys.modules.update(bayesin=None, jax=None); runpy.run_path({str(script)!r})"
+    files = ["run/posterior-0.safetensors", "aligned/alignment.safetensors", "mine.npz"]
+    done = subprocess.run([sys.executable, "-c", code, *files], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "gaussian of mlp on mine.npz" in done.stdout and "perms/g0" in done.stdout
+    # Other draws of the weights: some of 397 answers may change sides.
+    accuracy = float(re.search(r"accuracy: ([\d.]+)", done.stdout)[1])
+    assert accuracy == pytest.approx(trained["members"][0]["test_accuracy"], abs=0.02) and accuracy > 0.85
+
+
+@pytest.mark.slow
+def test_the_notebook_executes_and_holds_no_output(tmp_path):
+    nbformat = pytest.importorskip("nbformat")
+    nbclient = pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    notebook = nbformat.read(EXAMPLES / "demo.ipynb", as_version=4)
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert all(not cell.outputs and cell.execution_count is None for cell in cells)
+    os.environ.setdefault("JUPYTER_PLATFORM_DIRS", "1")
+    nbclient.NotebookClient(notebook, timeout=240, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    text = "".join(out.get("text", "") for cell in cells for out in cell.outputs)
+    naive, aligned = (float(re.search(rf"{kind}: (\d\.\d+) ±", text)[1]) for kind in ("naive", "aligned"))
+    assert naive > 0.3 and aligned < naive / 4
+    assert (tmp_path / "figures" / "barrier.pdf").is_file()
