@@ -218,6 +218,10 @@ def test_draws_are_read_as_needed(tmp_path):
     np.testing.assert_array_equal(np.concatenate([part["w"] for part in draws.batches(4)]), loaded.params["w"])
     np.testing.assert_allclose(draws.mean["w"], loaded.mean["w"], rtol=1e-5)
     assert len(draws.load(every=3)) == 5
+    files = sorted(tmp_path.iterdir())
+    mapped = draws.mapped()
+    jax.tree.map(np.testing.assert_array_equal, mapped.params, loaded.params)
+    assert isinstance(mapped.params["w"], np.memmap) and sorted(tmp_path.iterdir()) == files  # nothing is left
     with pytest.raises(IndexError):
         draws[14]
     (tmp_path / "draws-000002.safetensors").unlink()

@@ -7,6 +7,7 @@ beyond it are leftovers.
 """
 
 import json
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,21 @@ class Draws:
     def load(self, every: int = 1) -> Samples:
         """Returns the draws as `Samples` in memory, one in `every`."""
         return Samples(self[::every])
+
+    def mapped(self) -> Samples:
+        """Returns all draws as `Samples` whose arrays lie in a nameless file beside them, not in memory.
+
+        The system reads what is used and forgets it again under pressure; the file goes with the arrays.
+        """
+        found: dict[str, np.ndarray] = {}
+        for shard, start in enumerate(self._starts):
+            for path, array in self._read(shard).items():
+                if path not in found:
+                    shape = (self.chains, self.per_chain, *array.shape[2:])
+                    with tempfile.TemporaryFile(dir=self.folder) as file:  # the map outlives it
+                        found[path] = np.memmap(file, array.dtype, "w+", shape=shape)
+                found[path][:, start : start + array.shape[1]] = array
+        return Samples(unflatten({path: leaf.reshape(len(self), *leaf.shape[2:]) for path, leaf in found.items()}))
 
     @property
     def params(self) -> Tree:

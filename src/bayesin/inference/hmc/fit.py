@@ -64,7 +64,7 @@ def fit_hmc(
         start: where the chains begin: a parameter tree with a leading chain axis, such as the
             `fit_ensemble(...).posterior.params` of as many members, or one tree for all. Without it each chain
             begins at its own `model.init`. The start is no draw; it is part of what a run in a folder is known by.
-        load: return `Samples` in memory; otherwise, with a checkpoint, `Draws`, which reads them as needed.
+        load: return `Samples`, with a checkpoint mapped from disk; otherwise `Draws`, which reads them as needed.
         on_progress: called with a `Progress` after every iteration.
 
     Returns:
@@ -187,7 +187,7 @@ def _row(
 
 def _posterior(folder: Path | None, kept: list[Tree], load: bool) -> Samples | Draws:
     if folder is not None:
-        return Draws(folder).load() if load else Draws(folder)
+        return Draws(folder).mapped() if load else Draws(folder)
     stacked = jax.tree.map(lambda *leaves: np.stack(leaves, 1), *kept)
     return Samples(jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), stacked))
 
