@@ -18,13 +18,14 @@ SIGNALS = {"SIGKILL": signal.SIGKILL, "SIGTERM": signal.SIGTERM, "Ctrl-C": signa
 
 
 def kill(count: int, scratch: Path, jobs: tuple[str, ...] = tuple(JOBS), seed: int = 0) -> list[Tally]:
-    """`count` disturbances of each kind, spread over the verbs."""
+    """`count` kills, and a sixth as many of the gentler signals, spread evenly over the verbs."""
     given, draws = prepare(scratch), random.Random(seed)
     whole_runs = {name: _undisturbed(JOBS[name], given, scratch) for name in jobs}
     tallies = [Tally(f"{kind} of {name}") for kind in SIGNALS for name in jobs]
     for place, tally in enumerate(tallies):
         kind, name = tally.fault.split(" of ")
-        tries = len(range(place % len(jobs), count, len(jobs)))
+        wanted = count if kind == "SIGKILL" else -(-count // 6)
+        tries = len(range(place % len(jobs), wanted, len(jobs)))
         for _ in range(tries):
             tally.add(_disturb(JOBS[name], SIGNALS[kind], given, scratch, draws, *whole_runs[name]))
     return tallies
@@ -91,7 +92,7 @@ def _moment(child: Child, folder: Path, draws: random.Random, took: float) -> No
 def _listing(folder: Path) -> tuple:
     """Names and sizes, two levels deep: enough to see a write begin and end."""
     found = []
-    for place in (folder, folder / "checkpoints"):
+    for place in (folder, folder / "checkpoints", folder / "runs", folder / "kl", folder / "figures"):
         try:
             found += [(entry.name, entry.stat().st_size) for entry in os.scandir(place)]
         except OSError:

@@ -37,6 +37,11 @@ JOBS = {
             ("alignment.safetensors",),
         ),
         Job(
+            "reproduce",
+            lambda _, out: ["reproduce", "kl", "--quiet", "--runs", str(out / "runs"), "--out", str(out / "kl")],
+            ("kl/kl.json", "kl/report.json", "kl/report.html"),
+        ),
+        Job(
             "report",
             lambda given, out: ["report", str(given / "barrier.json"), "--quiet", "--out", str(out / "page.html")],
         ),

@@ -15,7 +15,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,6 +37,7 @@ from .lock import locked
 from .metrics import append_metrics, plain, rows_of, write_metrics
 from .provenance import now, provenance
 
+MEMBERS = "members.json"  # names of the runs that share a checkpoint
 TEST = 0x7E57  # stream of the final look at the test set
 
 
@@ -128,7 +129,9 @@ def run_together(
         settings = [config.training for config, _ in todo if isinstance(config.training, VI)]
         name = hashlib.sha256(" ".join(config.hash for config, _ in todo).encode()).hexdigest()[:10]
         shared = folders[0].parent / f".together-{name}"
-        options: dict[str, Any] = {"checkpoint": shared, "on_progress": on_progress}
+        _remove_overtaken(shared, [folder.name for folder in folders])
+        write_json(shared / MEMBERS, [folder.name for _, folder in todo])
+        options: dict[str, Any] = {"checkpoint": shared / "checkpoints", "on_progress": on_progress}
         try:
             fits = fit_vi(jax.random.key(configs[0].key), prepared[1], prepared[0], settings, **options)
         except TrainingError:
@@ -137,6 +140,14 @@ def run_together(
         for (config, folder), fit, record in zip(todo, fits, records, strict=True):
             _finish(config, folder, *prepared, fit, record, lambda stage: None)
         shutil.rmtree(shared, ignore_errors=True)
+
+
+def _remove_overtaken(shared: Path, held: Sequence[str]) -> None:
+    """Removes shared checkpoints of runs that we hold: a process killed while it finished them left these behind."""
+    for other in shared.parent.glob(".together-*"):
+        with suppress(ArtifactError):
+            if other != shared and set(held) & set(read_json(other / MEMBERS)):
+                shutil.rmtree(other, ignore_errors=True)
 
 
 def _begin(config: RunConfig, folder: Path) -> dict[str, Any]:

@@ -43,6 +43,8 @@ class Draws:
             header = read_header(file)
             if header.metadata.get("format") != DRAWS or not header.entries:
                 raise ArtifactError(f"{file} is no file of draws")
+            if (version := header.metadata.get("version", "")) != VERSION:
+                raise ArtifactError(f"{file} has version {version[:20]!r}; this bayesin reads version {VERSION}")
             found = {name: entry.shape[2:] for name, entry in header.entries.items()}
             lead, *others = {entry.shape[:2] for entry in header.entries.values()}
             if others or len(lead) < 2 or min(lead) < 1:
@@ -123,6 +125,9 @@ class Draws:
     def _read(self, shard: int) -> dict[str, np.ndarray]:
         if self._cache is None or self._cache[0] != shard:
             arrays, _ = read_tensors(self._files[shard])
+            for name, array in arrays.items():
+                if not name.startswith("params/") or not np.isfinite(array).all():
+                    raise ArtifactError(f"{self._files[shard]}: '{name}' is no parameter, or not finite everywhere")
             self._cache = shard, {name.removeprefix("params/"): array for name, array in arrays.items()}
         return self._cache[1]
 
