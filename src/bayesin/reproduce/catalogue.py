@@ -10,9 +10,14 @@ from .kl import KL
 from .plane import PLANE
 from .regime import REGIME
 from .reproduction import Reproduction
+from .spread import PRUNING, STDS
+from .table1 import TABLE1
 from .timings import TIMINGS
+from .transpositions import DYNAMICS, TRANSPOSITIONS
 
-CATALOGUE = {one.name: one for one in (BARRIERS, WIDTH, PRIOR, TEMPERATURE, KL, TIMINGS, CIFAR100, PLANE, REGIME)}
+FIRST = (BARRIERS, WIDTH, PRIOR, TEMPERATURE, KL, TIMINGS, CIFAR100, PLANE, REGIME)
+SECOND = (TABLE1, TRANSPOSITIONS, DYNAMICS, STDS, PRUNING)
+CATALOGUE = {one.name: one for one in (*FIRST, *SECOND)}
 
 
 def find(name: str) -> Reproduction:

@@ -127,6 +127,8 @@ def draw_grid(of: Callable[[Record], float], label: str) -> Callable[[Any, Seque
             ]
             axes[-1].plot(list(groups), right, marker="o", label=_MEANING.get(meaning))
         axes[-1].set(xscale="log", xlabel=label, ylabel="test accuracy (%)", title="the posteriors")
+        if len(meanings) > 1:
+            axes[-1].legend()
         drawing.legend(figure, axes[0])
 
     return draw

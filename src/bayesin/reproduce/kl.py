@@ -117,8 +117,8 @@ def draw(figure: Any, records: Sequence[Record]) -> None:
         axes[0].set(
             xlim=(-1.2, 3.2), ylim=(-1.2, 3.2), xlabel="weight of unit 1", ylabel="weight of unit 2", aspect="equal"
         )
-        axes[0].set_title("equal but for a swap")
-        axes[0].legend(loc="upper right")
+        axes[0].set_title("equal but for a swap", pad=4)
+        axes[0].legend(loc="lower center", bbox_to_anchor=(0.5, 1.08), ncols=2, columnspacing=1)
         for offset, (order, colour) in enumerate((("identity", "#7a7a7a"), ("swap", "#009E73"))):
             heights = [toy["costs"][order][name] for name in COSTS]
             axes[1].bar(np.arange(3) + 0.4 * offset - 0.2, heights, 0.38, label=order, color=colour)
@@ -129,7 +129,7 @@ def draw(figure: Any, records: Sequence[Record]) -> None:
             axes[2].plot(found["noises"], [100 * share for share in found["shares"][name]], marker="o", label=label)
         axes[2].set(xlabel="relative noise of the stds", ylabel="hidden permutations found (%)", ylim=(-3, 103))
         axes[2].set_title("five units, equal means")
-        axes[2].legend()
+        axes[2].legend(loc="center right", bbox_to_anchor=(1, 0.25))
 
 
 def _figure() -> dict[str, Any]:

@@ -75,6 +75,7 @@ def draw(figure: Any, records: Sequence[Record]) -> None:
         axes, ("barrier after alignment (nats)", "barrier without (nats)", "test accuracy (%)"), strict=True
     ):
         axis.set(xscale="log", xlabel="mean std of the weights", ylabel=label)
+    axes[0].set_yscale("symlog", linthresh=1e-2)
     axes[0].set_ylim(bottom=0)
     axes[1].set_ylim(bottom=0)
     axes[0].legend()
