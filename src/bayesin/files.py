@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 from .errors import ArtifactError, BayesinError
 
 TEMPORARY = ".tmp-"  # prefix of unfinished files; `remove_leftovers` clears what a killed process left
+LONGEST_NUMBER = 64  # digits of a whole number in JSON; a float holds it, and no count or key needs as many
 _NUMBERS = itertools.count()  # two threads may write the same file
 
 
@@ -83,7 +84,8 @@ def parse_json(content: bytes | str, what: str) -> Any:
     """
     try:
         text = content.decode() if isinstance(content, bytes) else content
-        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)
+        numbers: dict[str, Any] = {"parse_constant": _no_constant, "parse_float": _finite, "parse_int": _whole}
+        value = json.loads(text, object_pairs_hook=_unique, **numbers)
         if _HALF_CHARACTER.search(text):
             json.dumps(value, ensure_ascii=False).encode()
         return value
@@ -139,6 +141,12 @@ def _finite(text: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{text[:40]} is beyond what a number can be")
     return value
+
+
+def _whole(text: str) -> int:
+    if len(text) > LONGEST_NUMBER:
+        raise ValueError(f"a number of {len(text):,} digits")
+    return int(text)
 
 
 def _create(path: Path) -> BinaryIO:

@@ -107,7 +107,8 @@ def wasserstein(p: Gaussian | Tree, q: Gaussian | Tree, *, exclude: Collection[s
         others = flatten(right)
         for path, leaf in flatten(left).items():
             if path not in exclude and jnp.issubdtype(leaf.dtype, jnp.inexact):
-                total += float(_squared_distance(leaf, others[path]))
+                largest, rest = _squared_distance(leaf, others[path])
+                total += float(largest) ** 2 * float(rest)
     return float(np.sqrt(total))
 
 
@@ -177,6 +178,9 @@ def _line(a: jax.Array, b: jax.Array, tau: jax.Array) -> jax.Array:
 
 
 @jax.jit
-def _squared_distance(a: jax.Array, b: jax.Array) -> jax.Array:
+def _squared_distance(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """|a − b|² as the largest difference, squared, times a number that no float32 is too small for."""
     wide = jnp.promote_types(a.dtype, jnp.float32)
-    return jnp.sum((a.astype(wide) - b.astype(wide)) ** 2)
+    apart = jnp.abs(a.astype(wide) - b.astype(wide))
+    largest = jnp.max(apart, initial=0)
+    return largest, jnp.sum((apart / jnp.where(largest > 0, largest, 1)) ** 2)

@@ -1,4 +1,4 @@
-"""Disks that are full, become full, are read-only or have a quota: a clear error, nothing torn, and on once there is room.
+"""Disks that are full, become full, are read-only or have a quota: a clear error, nothing torn, on with more room.
 
 Runs inside a mount namespace of its own (`unshare`), where a small tmpfs can be had without touching the machine.
 """
@@ -15,21 +15,16 @@ from .common import Child, Tally, contents, differences, foreign, run, start, wh
 from .verbs import JOBS, Job, prepare
 
 SIZE = 12 << 20  # bytes of the tmpfs
+NAMES = ("disk full from the start", "disk that fills up", "quota on the size of files", "read-only disk")
 VERBS = ("train", "train hmc", "compact", "report")
 
 
 def disk(count: int, scratch: Path) -> list[Tally]:
     """All faults of disks, in a namespace; skipped with the reason where none can be had."""
-    names = [
-        "disk full from the start",
-        "disk that fills up",
-        "quota (a limit on the size of files)",
-        "read-only disk",
-    ]
     inside = [sys.executable, "-m", "torture.disk", str(count), str(scratch)]
     command = ["unshare", *([] if os.geteuid() == 0 else ["-Ur"]), "-m", *inside]
     if not _can_mount(scratch):
-        return [Tally(name, skipped="no tmpfs: neither root nor user namespaces here") for name in names]
+        return [Tally(name, skipped="no tmpfs: neither root nor user namespaces here") for name in NAMES]
     done = subprocess.run(command, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}, capture_output=True)
     if done.returncode:
         raise RuntimeError(done.stderr.decode()[-2000:])
@@ -60,8 +55,7 @@ def _inside(count: int, scratch: Path) -> list[Tally]:
         shutil.rmtree(small / "cut")
     shutil.copytree(given / "two", small / "earlier")  # what was there before must stay as it is
     kept, draws = contents(small / "earlier"), random.Random(5)
-    tallies = [Tally(name) for name in ("disk full from the start", "disk that fills up")]
-    tallies += [Tally("quota (a limit on the size of files)"), Tally("read-only disk")]
+    tallies = [Tally(name) for name in NAMES]
     for number in range(count):
         job = JOBS[VERBS[number % len(VERBS)]]
         for tally, fault in zip(tallies, (_full, _filling, _quota, _read_only), strict=True):

@@ -85,6 +85,6 @@ def _status(path: Path, runs: Path) -> CampaignStatus:
 
 def _entry(one: dict[str, Any], runs: Path) -> Entry:
     name = str(one["name"])
-    if Path(name).name != name or name in ("", ".", ".."):
-        raise TypeError  # a name that leaves the folder
+    if Path(name).name != name or name in ("", ".", "..") or len(name) > 200 or not name.isprintable():
+        raise TypeError  # a name that leaves the folder, or that none can have
     return Entry(name, str(one["kind"]), str(one["title"]), standing(runs / name))
