@@ -1,5 +1,6 @@
 """Folding samples into one Gaussian: planted permutations, definitions derived again, pitfalls of others."""
 
+import importlib
 import itertools
 
 import jax
@@ -261,3 +262,20 @@ def test_many_samples_are_matched_several_at_a_time_and_always_alike():
     seen = []
     compact(samples, ONE, key=KEY, on_round=lambda *progress: seen.append(progress))
     assert seen[0] == (1, 1, 70) and seen[69] == (1, 70, 70) and seen[-1][0] == found.rounds
+
+
+def test_many_samples_begin_with_a_part_of_them_and_reach_the_same_order(monkeypatch):
+    weights = importlib.import_module("bayesin.compact.weights")
+    spec = PermutationSpec.parse({"w0": ["30", "g0"], "w1": ["g0", "3"]}, {"g0": 8})
+    rng = np.random.default_rng(3)
+    base = {"w0": rng.normal(size=(30, 8)), "w1": rng.normal(size=(8, 3))}
+    orders = [rng.permutation(8) for _ in range(40)]
+    noisy = [{path: leaf + 0.8 * rng.normal(size=leaf.shape) for path, leaf in base.items()} for _ in orders]
+    nets = [{"w0": net["w0"][:, p], "w1": net["w1"][p]} for net, p in zip(noisy, orders, strict=True)]
+    samples = Samples({path: np.stack([net[path] for net in nets]).astype(np.float32) for path in base})
+    plain = compact(samples, spec, key=jax.random.key(0))
+    monkeypatch.setattr(weights, "FEW", 1)  # so that 40 are many
+    begun = compact(samples, spec, key=jax.random.key(0))
+    assert begun.spread_after == pytest.approx(plain.spread_after, rel=1e-6) and begun.converged
+    restored = np.take_along_axis(np.stack(orders), begun.perms["g0"], 1)
+    assert (restored == restored[0]).all()

@@ -30,6 +30,8 @@ from .rows import BATCH, Rows, batches, identity, one, rows_of
 
 TOGETHER = 4  # samples matched at the same time, whatever the number of cores, so that results do not depend on it
 FEW = 64  # those do not see each other move; among so few that would matter
+SUBSET = 8  # of many samples, one in so many is brought into a common order first; the others then find it at once
+SUBSET_ROUNDS = 8  # among those; a common order that takes longer to find is looked for among all
 PATIENCE = 7  # rounds that a sample sits out at most; late in a search nine in ten stay where they are
 
 OnRound = Callable[[int, int, int], Any]  # (round, samples matched in it, samples)
@@ -82,7 +84,7 @@ def match_to_mean(
     rows = rows_of(spec, samples[0], exclude)
     if rows is not None:
         with one_thread(), ThreadPoolExecutor(os.cpu_count()) as pool:
-            return _Search(rows, samples, spec, pool, on_round).run(max_rounds, tolerance)
+            return _Search(rows, samples, spec.sizes[rows.group], pool, on_round).run(max_rounds, tolerance)
     members = samples if isinstance(samples, Samples) else samples.load()
     found = align_many(
         members,
@@ -100,10 +102,10 @@ def match_to_mean(
 class _Search:
     """The permutations of all samples of a network with one group, and the sum of the moved samples."""
 
-    def __init__(self, rows: Rows, samples: Samples | Draws, spec: PermutationSpec, pool: Executor, on_round: Any):
+    def __init__(self, rows: Rows, samples: Samples | Draws, units: int, pool: Executor, on_round: Any):
         self.rows, self.samples, self.pool, self.on_round = rows, samples, pool, on_round
         self.together = TOGETHER if len(samples) > FEW else 1
-        self.perms = identity(spec, len(samples))[rows.group]
+        self.perms = np.tile(np.arange(units), (len(samples), 1))
         self.potentials: list[np.ndarray | None] = [None] * len(samples)  # of the last visit, to start from
         self.resting = np.zeros(len(samples), int)  # rounds that a sample sits out
         self.patience = np.zeros(len(samples), int)
@@ -111,7 +113,7 @@ class _Search:
         self.squares = 0.0
 
     def run(self, max_rounds: int, tolerance: float) -> Matched:
-        self._begin()
+        self._begin(max_rounds, tolerance)
         rounds, converged = 1, False
         while rounds < max_rounds and not converged:
             rounds += 1
@@ -154,19 +156,43 @@ class _Search:
 
         return list(self.pool.map(match, group) if len(group) > 1 else map(match, group))
 
-    def _begin(self) -> None:
-        """Matches each sample to the mean of those before it; keeps that only if it beats the given order."""
+    def _begin(self, max_rounds: int, tolerance: float) -> None:
+        """Finds a first order; keeps it only if it beats the given one."""
+        if len(self.samples) > SUBSET * FEW:
+            self._begin_with_few(max_rounds, tolerance)
+        else:
+            self._begin_one_by_one()
         given = np.zeros(())
-        for index, units in enumerate(_units(self.rows, self.samples)):
+        for units in _units(self.rows, self.samples):
             self.squares += float(np.vdot(units, units))
-            given = given + units.astype(np.float64)
+            given = given + units
+        if self._spread(self.sum) >= self._spread(given):
+            self.perms[:] = np.arange(self.perms.shape[1])
+            self.sum = given
+
+    def _begin_one_by_one(self) -> None:
+        """Matches each sample to the mean of those before it."""
+        for index, units in enumerate(_units(self.rows, self.samples)):
             if index:
                 self.perms[index], self.potentials[index] = self._assign(index, units, self.sum)
             self.sum = self.sum + units[self.perms[index]].astype(np.float64)
             _tell(self.on_round, 1, index, len(self.samples))
-        if self._spread(self.sum) >= self._spread(given):
-            self.perms[:] = np.arange(self.perms.shape[1])
-            self.sum = given
+
+    def _begin_with_few(self, max_rounds: int, tolerance: float) -> None:
+        """Searches among a part of the samples, whose passes are cheap, and matches all to the mean they find."""
+        few = np.arange(0, len(self.samples), SUBSET)
+        part = self.samples.take(few) if isinstance(self.samples, Draws) else self.samples[few]
+        search = _Search(self.rows, Samples(part), self.perms.shape[1], self.pool, None)
+        search.run(min(max_rounds, SUBSET_ROUNDS), tolerance)
+        target = (search.sum / len(few)).astype(np.float32)
+        self.sum = np.zeros(target.shape)
+        everyone = enumerate(_units(self.rows, self.samples))
+        for group in _groups(everyone, self.together):
+            found = self.pool.map(lambda item: _assign(target, item[1]), group)
+            for (index, units), assignment in zip(group, found, strict=True):
+                self.perms[index], self.potentials[index] = assignment
+                self.sum += units[assignment.perm]
+                _tell(self.on_round, 1, index, len(self.samples))
 
     def _assign(self, index: int, units: np.ndarray, others: np.ndarray) -> Assignment:
         # the target's scale decides nothing; that of one sample keeps float32 in range
