@@ -25,6 +25,11 @@ def images() -> tuple[np.ndarray, np.ndarray]:
         with gzip.open(MNIST / "train-labels-idx1-ubyte.gz") as file:
             y = np.frombuffer(file.read(), np.uint8, offset=8)
         return (x / 255.0).astype(np.float32), y.astype(np.int32)
+    return enlarged_digits()
+
+
+def enlarged_digits() -> tuple[np.ndarray, np.ndarray]:
+    """The embedded digits at the size of MNIST's, flat: few examples, so that a posterior prunes many units soon."""
     from sklearn.datasets import load_digits
 
     digits = load_digits()

@@ -26,11 +26,13 @@ import numpy as np
 
 from _align_problems import (
     digits,
+    enlarged_digits,
     images,
     mlp,
     mlp_spec,
     pruned_gaussian,
     random_gaussian,
+    random_point,
     resnet20,
     resnet20_spec,
     train_gaussian,
@@ -94,11 +96,25 @@ def pairs(orders: int, repeats: int):
         orders,
         repeats,
     )
+    yield (
+        "ResNet20 x2, trained points (digits)",
+        _trained("resnet_point", resnet, lambda key: train_point(key, resnet, resnet20, small, 12, batch=100)),
+        orders,
+        repeats,
+    )
     wide = resnet20_spec(2)
     yield "ResNet20 x2, random Gaussians", (random_gaussian(0, wide), random_gaussian(1, wide), wide), orders, repeats
+    yield "ResNet20 x2, random points", (random_point(0, wide), random_point(1, wide), wide), orders, repeats
     pruned = mlp_spec(784, 1024, 1024, 1024, 10)
     pair = pruned_gaussian(0, pruned), pruned_gaussian(1, pruned), pruned
     yield "MLP 3x1024, one unit in eight active", pair, 1, 1
+    enlarged = enlarged_digits()
+    yield (
+        "MLP 3x1024, converged Gaussians (digits)",
+        _trained("mlp1024_gaussian", pruned, lambda key: train_gaussian(key, pruned, mlp, enlarged, 200, batch=250)),
+        1,
+        1,
+    )
 
 
 def compare(target, source, spec, orders: int, repeats: int) -> dict:

@@ -11,7 +11,7 @@ from ..data import load
 from ..experiments import Outcome, RunConfig, make_training, preset, run
 from ..experiments.config import METHODS
 from ..inference import HMC, VI, Ensemble, Progress
-from .compilation import use_compilation_cache
+from .compilation import use_compilation_cache, use_one_thread
 from .flags import given, optional_flags
 from .main import Common
 from .output import Bar, Output
@@ -60,6 +60,8 @@ class Train(_Settings):  # pyright: ignore[reportGeneralTypeIssues]
     def run(self, out: Output) -> dict[str, Any]:
         use_compilation_cache()
         config = self.config()
+        if config.data == "digits" and config.model == "mlp" and (config.width or 512) <= 256:
+            use_one_thread()
         folder = self.out if self.out is not None else Path("runs") / config.name
         out.line(escape(f"{folder}: {_title(config)}"))
         with stoppable() as stop, out.progress("train", None) as bar:

@@ -13,6 +13,7 @@ References: Blundell et al. 2015; Rossi et al. 2023; Osawa et al. 2019 (T on the
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -130,13 +131,13 @@ def _fit(trained: Trained, index: int, config: VI) -> Fit:
     return Fit(tuple(_posterior(trained.layout, one) for one in members), trace, state, config, trained.memory)
 
 
+@partial(jax.jit, static_argnums=0)  # else every slice of every leaf is a program of its own
 def _posterior(layout: Layout, state: State) -> Gaussian:
-    std, _ = softplus_and_slope(jnp.asarray(state.variables["rho"]))
+    std, _ = softplus_and_slope(state.variables["rho"])
     certain = jnp.zeros(layout.size - layout.gaussian_size, jnp.float32)
-    fixed = [jnp.asarray(leaf) for leaf in state.fixed]
     return Gaussian(
-        layout.tree_of(jnp.asarray(state.variables["mean"]), fixed),
-        layout.tree_of(jnp.concatenate([std, certain]), [jnp.zeros_like(leaf) for leaf in fixed]),
+        layout.tree_of(state.variables["mean"], state.fixed),
+        layout.tree_of(jnp.concatenate([std, certain]), [jnp.zeros_like(leaf) for leaf in state.fixed]),
     )
 
 

@@ -9,7 +9,8 @@ References: Vehtari et al. 2021 (R-hat); Geyer 1992 (effective sample size).
 """
 
 import numpy as np
-from scipy import fft, stats
+from scipy.fft import next_fast_len
+from scipy.special import ndtri
 
 
 def split_rhat(values: np.ndarray) -> np.ndarray:
@@ -62,7 +63,7 @@ def effective_sample_size(values: np.ndarray) -> np.ndarray:
 def _autocovariance(values: np.ndarray) -> np.ndarray:
     """Of every chain at every lag, through the Fourier transform; divisor: the number of draws."""
     draws = values.shape[1]
-    length = fft.next_fast_len(2 * draws, real=True)
+    length = next_fast_len(2 * draws, real=True)
     spectrum = np.fft.rfft(values - values.mean(1, keepdims=True), length, axis=1)
     return np.fft.irfft(np.abs(spectrum) ** 2, length, axis=1)[:, :draws] / draws
 
@@ -73,9 +74,11 @@ def _split(values: np.ndarray) -> np.ndarray:
 
 
 def _normal_scores(values: np.ndarray) -> np.ndarray:
+    from scipy.stats import rankdata  # a second to import, and most runs never need it
+
     flat = values.reshape(values.shape[0] * values.shape[1], -1)
-    ranks = stats.rankdata(flat, axis=0)
-    return stats.norm.ppf((ranks - 0.375) / (len(flat) + 0.25)).reshape(values.shape)
+    ranks = rankdata(flat, axis=0)
+    return ndtri((ranks - 0.375) / (len(flat) + 0.25)).reshape(values.shape)
 
 
 def _rhat(values: np.ndarray) -> np.ndarray:
