@@ -45,6 +45,8 @@ class Reproduce(Common):
     """Address of a running Ray cluster; auto finds the one of this machine."""
     workers: int = 0
     """Threads for alignment and measurement beside the training (local engine)."""
+    minutes: float | None = None
+    """Begin no task after so many minutes, and draw what is done (local engine)."""
     redraw: Path | None = None
     """Judge and draw a NAME.json again, without any run; results go beside it unless --out is given."""
 
@@ -83,6 +85,7 @@ class Reproduce(Common):
                 engine=self.engine,
                 address=self.address,
                 workers=self.workers,
+                minutes=self.minutes,
                 on_event=told,
             )
         return _show(out, found, self._folder(name))

@@ -10,7 +10,7 @@ from . import drawing
 from .barriers import by_case, resnet
 from .reproduction import Finding, Record, Reproduction, Verdict, of_kind
 from .scales import measured, posteriors
-from .words import falls, heights, spread, verdict_of_zero
+from .words import heights, rank_correlation, spread, verdict_of_zero
 
 MLP_WIDTHS = {"smoke": (0.25, 0.5, 1, 2), "cpu": (0.25, 0.5, 1, 2), "paper": (0.125, 0.25, 0.5, 1, 2, 4)}
 RESNET_WIDTHS = {"smoke": (), "cpu": (1, 2, 4), "paper": (1, 2, 4, 8)}
@@ -57,7 +57,7 @@ def judge_width(records: Sequence[Record]) -> list[Finding]:
         for kind, words in (("naive", "without alignment"), ("aligned", "after alignment")):
             tops = {width: heights(found, kind) for width, found in groups.items()}
             ends = ", ".join(f"{width:g}: {spread(found, 3)}" for width, found in tops.items())
-            trend = falls(list(tops), [float(np.mean(found)) for found in tops.values()])
+            trend = rank_correlation(list(tops), [float(np.mean(found)) for found in tops.values()])
             claimed = "MLP" in case or kind == "aligned"
             findings.append(
                 Finding(

@@ -12,7 +12,7 @@ import numpy as np
 from ..experiments.campaign import Task, neighbours
 from .reproduction import Finding, Record, Reproduction, of_kind
 from .scales import measured, posteriors
-from .words import falls, heights, spread
+from .words import heights, rank_correlation, spread
 
 RATES = {
     "smoke": (1e-4, 1e-3),
@@ -34,7 +34,7 @@ def judge(records: Sequence[Record]) -> list[Finding]:
         return []
     moved = [row["std"] for row in rows]
     aligned = [float(np.mean(row["aligned"])) for row in rows]
-    trend = falls(moved, aligned)
+    trend = rank_correlation(moved, aligned)
     parts = "; ".join(
         f"std {row['std']:.4f}: {spread(row['aligned'], 4)}" for row in sorted(rows, key=lambda r: r["std"])
     )

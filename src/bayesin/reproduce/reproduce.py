@@ -38,6 +38,7 @@ def reproduce(
     engine: str = "local",
     address: str | None = None,
     workers: int = 0,
+    minutes: float | None = None,
     on_event: Callable[[Event], Any] | None = None,
 ) -> dict[str, Any]:
     """Regenerates a figure or table of the papers; what was done before is not done again.
@@ -51,6 +52,7 @@ def reproduce(
         engine: local, or ray.
         address: of a Ray cluster.
         workers: threads of the local engine beside training.
+        minutes: the local engine begins no task after so long; the figure is drawn from what is done.
         on_event: called as work goes on.
 
     Returns:
@@ -66,7 +68,8 @@ def reproduce(
     if engine == "ray":
         found = run_ray(tasks, runs, root=root, address=address, on_event=on_event)
     else:
-        found = run_local(tasks, runs, root=root, workers=workers, on_event=on_event)
+        seconds = None if minutes is None else 60 * minutes
+        found = run_local(tasks, runs, root=root, workers=workers, seconds=seconds, on_event=on_event)
     records = [record(task, found[task.name]) for task in tasks]
     devices = sorted({str((one.provenance or {}).get("device")) for one in found.values() if one.provenance})
     result = {

@@ -135,7 +135,7 @@ TABLE1 = Reproduction(
     draw=draw,
     minutes={"smoke": 1.5, "cpu": 20, "paper": 9},
     choices=(
-        "four HMC chains of 8 + 40 iterations of 1,500 leapfrog steps of 0.001 (the paper: one of 10,000 × 500), "
+        "four HMC chains of 8 + 30 iterations of 1,500 leapfrog steps of 0.001 (the paper: one of 10,000 × 500), "
         "gradients in three bfloat16 passes, energies in float32",
         "200 draws of each Gaussian; TV with its ½",
         "networks start as ours do (He), not as PyTorch's",

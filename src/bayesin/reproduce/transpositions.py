@@ -16,7 +16,7 @@ from ..experiments.studies import Setting, dynamics_study, interpolation_study, 
 from ..inference import Ensemble
 from ..symmetry import discover
 from .reproduction import Finding, Record, Reproduction, Verdict, of_kind
-from .words import falls
+from .words import rank_correlation
 
 SHAPES: dict[str, dict[str, Any]] = {
     "smoke": {"data": "digits", "width": 24},
@@ -93,20 +93,20 @@ def judge_swaps(records: Sequence[Record]) -> list[Finding]:
         distance = [row["trained"]["distance"] for row in rows]
         undone = [row["undone"]["loss_barrier"]["test"] for row in rows]
         off = float(np.mean(np.abs(np.array(after) - np.array(initial))))
+        stable, follows = rank_correlation(initial, after), rank_correlation(initial, barrier)
         findings += [
             Finding(
                 "transpositions are stable under training",
                 "stable",
-                f"rank correlation of before and after {falls(initial, after):+.3f}, mean change {off:.1f}; "
-                f"{len(rows)} pairs",
-                _rises(falls(initial, after)),
+                f"rank correlation of before and after {stable:+.3f}, mean change {off:.1f}; {len(rows)} pairs",
+                _rises(stable),
             ),
             Finding(
                 "transpositions correlate with the loss barrier",
                 "they correlate; values unknown",
-                f"rank correlation with the test barrier {falls(initial, barrier):+.3f}, with the distance "
-                f"{falls(initial, distance):+.3f}; barriers {min(barrier):.3f} to {max(barrier):.3f} nats",
-                _rises(falls(initial, barrier)),
+                f"rank correlation with the test barrier {follows:+.3f}, with the distance "
+                f"{rank_correlation(initial, distance):+.3f}; barriers {min(barrier):.3f} to {max(barrier):.3f} nats",
+                _rises(follows),
             ),
             Finding(
                 "undoing the permutation removes the barrier (ours)",
@@ -117,7 +117,7 @@ def judge_swaps(records: Sequence[Record]) -> list[Finding]:
         ]
     for one in _of(records, "line"):
         lines, taus = one["numbers"]["lines"], one["numbers"]["taus"]
-        trends = [falls(taus, line["transpositions"]) for line in lines]
+        trends = [rank_correlation(taus, line["transpositions"]) for line in lines]
         ends = [line["transpositions"][-1] for line in lines]
         findings.append(
             Finding(

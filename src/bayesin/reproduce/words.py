@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+from scipy.stats import rankdata
 
 from .reproduction import Record, Verdict
 
@@ -48,12 +49,14 @@ def verdict_of_nearly_zero(naive: Sequence[float], aligned: Sequence[float]) -> 
     return ("confirmed" if nearly else verdict), reason
 
 
-def falls(xs: Sequence[float], ys: Sequence[float]) -> float:
-    """Spearman's rank correlation of two columns: −1 where y falls whenever x grows.
+def rank_correlation(xs: Sequence[float], ys: Sequence[float]) -> float:
+    """Spearman's rank correlation of two columns: −1 where y falls whenever x grows; equal values share a rank.
 
     Example:
-        >>> falls([1, 2, 3], [9.0, 5.0, 1.0])
+        >>> rank_correlation([1, 2, 3], [9.0, 5.0, 1.0])
         -1.0
     """
-    ranks = [np.argsort(np.argsort(column)) for column in (xs, ys)]
-    return float(np.corrcoef(ranks[0], ranks[1])[0, 1]) if len(xs) > 1 else float("nan")
+    if len(xs) < 2 or len(set(xs)) < 2 or len(set(ys)) < 2:
+        return float("nan")
+    ranks = [rankdata(column) for column in (xs, ys)]
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])

@@ -6,6 +6,7 @@ an accelerator go on at the same time.
 """
 
 import threading
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import suppress
@@ -34,6 +35,7 @@ def run_local(
     *,
     root: Path | str | None = None,
     workers: int = 0,
+    seconds: float | None = None,
     on_event: Callable[[Event], Any] | None = None,
 ) -> dict[str, Standing]:
     """Does every task and what it needs; returns how each stands, by name, in order.
@@ -45,10 +47,11 @@ def run_local(
         runs: the shared folder.
         root: where to look for data first.
         workers: threads for tasks that are no training; 0 does one after the other.
+        seconds: begin nothing after so long; what is left can be done by another call.
         on_event: called as work goes on; raising KeyboardInterrupt there stops at the next safe moment.
     """
     todo = everything(tasks)
-    board = _Board(todo, on_event)
+    board = _Board(todo, on_event, None if seconds is None else time.monotonic() + seconds)
     desk = Desk(runs, root, board.note)
     training = [task for task in todo if isinstance(task, Train)]
     others = [task for task in todo if not isinstance(task, Train)]
@@ -76,10 +79,14 @@ def run_local(
 class _Board:
     """Counts tasks, and passes on what they tell."""
 
-    def __init__(self, tasks: list[Task], on_event: Callable[[Event], Any] | None):
+    def __init__(self, tasks: list[Task], on_event: Callable[[Event], Any] | None, until: float | None):
         self.tasks, self.done, self.stopped = len(tasks), 0, False
-        self._title, self._on_event = "", on_event
+        self._title, self._on_event, self._until = "", on_event, until
         self._lock = threading.Lock()
+
+    @property
+    def late(self) -> bool:
+        return self._until is not None and time.monotonic() > self._until
 
     def begin(self, title: str) -> None:
         self._title = title
@@ -98,6 +105,8 @@ class _Board:
 
 
 def _train(pack: list[Train], desk: Desk, board: _Board) -> None:
+    if board.late:
+        return
     waiting = [task for task in pack if standing(desk.runs / task.name).state != "done"]
     board.begin(waiting[0].title if waiting else pack[0].title)
     if len(waiting) > 1:
@@ -111,6 +120,8 @@ def _train(pack: list[Train], desk: Desk, board: _Board) -> None:
 
 def _start(tasks: list[Task], desk: Desk, board: _Board, pool: ThreadPoolExecutor | None) -> list[Future[Any]]:
     def one(task: Task) -> None:
+        if board.late:
+            return
         board.begin(task.title)
         perform(task, desk)
         board.end()
