@@ -25,7 +25,7 @@ from ..models import Model, build
 from ..posteriors import Samples
 from ..store import Description, describe, load_posterior
 from ..symmetry import PermutationSpec
-from .main import Common
+from .main import Common, nearest
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def find(text: str) -> Given:
     if path.is_dir():
         path, member = _in_folder(path, member)
     elif not path.exists():
-        raise ConfigError(f"there is no run folder or file '{base}'")
+        raise ConfigError(f"there is no run folder or file '{base}'{_beside(path)}")
     description = describe(path)
     if description.kind == "alignment":
         raise ArtifactError(f"{path} is an alignment; give the posterior beside it")
@@ -159,6 +159,16 @@ def example_inputs(data: Dataset | None, count: int, *given: Given) -> tuple[np.
             shape = (count, *_shape(one.about_model["input_shape"]))
             return np.random.default_rng(0).normal(size=shape).astype(np.float32), f"{count} random inputs"
     return None
+
+
+def _beside(path: Path) -> str:
+    """The nearest name in the same folder, as a suggestion; else what makes a run."""
+    try:
+        names = [other.name for other in path.parent.iterdir()]
+    except OSError:
+        names = []
+    close = nearest(path.name, names)
+    return close or "; 'bayesin train --out FOLDER' makes one"
 
 
 def _in_folder(folder: Path, member: int | None) -> tuple[Path, int | None]:

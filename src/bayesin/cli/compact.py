@@ -36,7 +36,8 @@ BATCH = 64  # inputs to discover the symmetry on
 class Fold(WithModel):
     """Fold the samples of RUN into one Gaussian, after moving each onto a common reference.
 
-    RUN is an ensemble, an HMC run, or any safetensors file with samples. Writes the Gaussian as a posterior like
+    RUN is an ensemble ('bayesin train --method ensemble --members 20 --width 32 --depth 1 --out runs/ensemble' trains
+    one), an HMC run, or any safetensors file with samples. Writes the Gaussian as a posterior like
     any other, the permutation of every sample, and the numbers of the table. On data that are known, the
     predictions of samples, Gaussians and mean networks are compared.
     """

@@ -24,7 +24,9 @@ class Data(Common):
 
     action: Annotated[Literal["list", "fetch", "check"], tyro.conf.Positional] = "list"
     """What to do."""
-    names: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
+    names: Annotated[
+        tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="NAME...", help_behavior_hint="")
+    ] = ()
     """mnist, fashion-mnist, cifar10, cifar100, digits; for check also the path of an .npz file."""
     root: Path | None = None
     """Folder to look in first, and to fetch to."""

@@ -43,7 +43,10 @@ def field_texts(kind: type) -> dict[str, str]:
     for part in reversed(kind.__mro__):
         if not dataclasses.is_dataclass(part):
             continue
-        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(part))).body
+        try:
+            (tree,) = ast.parse(textwrap.dedent(inspect.getsource(part))).body
+        except (OSError, TypeError):  # made by `optional_flags`, whose flags carry their texts
+            continue
         body = tree.body if isinstance(tree, ast.ClassDef) else []
         for line, below in pairwise(body):
             target = line.target if isinstance(line, ast.AnnAssign) else None

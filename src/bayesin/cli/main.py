@@ -3,7 +3,6 @@
 import dataclasses
 import difflib
 import importlib
-import inspect
 import os
 import signal
 import sys
@@ -35,18 +34,22 @@ VERBS = {
     "train": Verb(
         "train:Train",
         "train posteriors or an ensemble into a run folder",
-        "bayesin train --data digits --preset demo --members 2 --out runs/digits",
+        "bayesin train --preset demo --members 2 --out runs/digits",
     ),
     "align": Verb(
-        "align:Align", "move one posterior's units onto another's", "bayesin align run-a run-b --out aligned"
+        "align:Align",
+        "move one posterior's units onto another's",
+        "bayesin align runs/digits#0 runs/digits#1 --out runs/aligned",
     ),
     "barrier": Verb(
-        "barrier:Barrier", "measure the loss on the way between two posteriors", "bayesin barrier run-a run-b --align"
+        "barrier:Barrier",
+        "measure the loss on the way between two posteriors",
+        "bayesin barrier runs/digits#0 runs/digits#1 --align --out runs/barrier",
     ),
     "compact": Verb(
         "compact:Fold",
         "fold an ensemble or HMC samples into one Gaussian",
-        "bayesin compact ensemble --reference mean --out one",
+        "bayesin compact runs/ensemble --out runs/one",
     ),
     "reproduce": Verb(
         "reproduce:Reproduce",
@@ -56,6 +59,11 @@ VERBS = {
     "status": Verb("status:Status", "show what of a campaign is done, running, failed, left", "bayesin status runs"),
     "report": Verb(
         "report:Report", "write the page of one or several runs from their numbers", "bayesin report demo"
+    ),
+    "completion": Verb(
+        "completion:Completion",
+        "print a script with which your shell completes verbs and flags",
+        "bayesin completion bash",
     ),
 }
 
@@ -117,7 +125,7 @@ def _dispatch(argv: list[str]) -> int:
         print(f"bayesin {__version__}")
         return 0
     if argv[0] not in VERBS:
-        raise ConfigError(f"there is no verb '{argv[0]}'{nearest(argv[0], VERBS)}; 'bayesin' lists them")
+        raise ConfigError(f"there is no verb '{argv[0]}'{nearest(argv[0], VERBS) or ';'} 'bayesin' lists them")
     options = _parse(argv[0], argv[1:])
     out = Output(as_json=options.json, quiet=options.quiet)
     result = options.run(out)
@@ -131,31 +139,26 @@ def nearest(word: str, known: Any) -> str:
     return f"; did you mean '{close[0]}'?" if close else ""
 
 
-def _load(name: str) -> Any:
+def load_verb(name: str) -> Any:
+    """Imports the class of a verb."""
     module, attribute = VERBS[name].target.split(":")
     return getattr(importlib.import_module(f"bayesin.cli.{module}"), attribute)
 
 
 def _parse(name: str, argv: list[str]) -> Any:
     try:
-        import tyro
+        import tyro  # noqa: F401
     except ImportError:
         raise ConfigError("the command line needs tyro: pip install tyro; the Python API works without it") from None
-    verb = _load(name)
-    example = f"Example: {VERBS[name].example}"
-    return tyro.cli(
-        verb,
-        prog=f"bayesin {name}",
-        args=argv,
-        description=f"{inspect.cleandoc(verb.__doc__ or '')}\n\n{example}",
-        config=(tyro.conf.FlagCreatePairsOff,),
-    )
+    from .parsing import parse
+
+    return parse(name, load_verb(name), VERBS[name].example, argv)
 
 
 def _overview() -> None:
     print("bayesin: Bayesian posteriors in one basin\n\nusage: bayesin VERB [options]      bayesin VERB --help\n")
     for name, verb in VERBS.items():
-        print(f"  {name:<9} {verb.summary}\n{'':<12}{verb.example}")
+        print(f"  {name:<10}  {verb.summary}\n{'':<14}{verb.example}")
     print("\nEvery verb takes --json, --quiet and --debug. bayesin --version prints the version.")
 
 

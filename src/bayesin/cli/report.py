@@ -18,9 +18,11 @@ class Report(Common):
     With one run the page goes into its folder, or beside its file; with several, --out says where.
     """
 
-    runs: Annotated[tuple[Path, ...], tyro.conf.Positional] = ()
+    runs: Annotated[
+        tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN...", help_behavior_hint="")
+    ] = ()
     """Folders of finished runs, each with a report.json, or files that 'bayesin barrier' wrote."""
-    out: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    out: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
     """The page to write, a file that ends in .html."""
 
     def run(self, out: Output) -> dict[str, Any]:

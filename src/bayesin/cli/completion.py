@@ -1,0 +1,94 @@
+"""`bayesin completion`: a script with which bash, zsh or fish completes verbs, flags and their known values.
+
+The script holds everything as text, so that completing is instant and imports nothing.
+"""
+
+import dataclasses
+import shlex
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, get_type_hints
+
+import tyro
+
+from ..data import NAMES
+from .main import VERBS, Common, load_verb
+from .output import Output
+
+BASH = """\
+_bayesin() {
+    local word="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}"
+    if [ "$COMP_CWORD" -eq 1 ]; then
+        COMPREPLY=($(compgen -W "@verbs@" -- "$word"))
+        return
+    fi
+    case "${COMP_WORDS[1]} $before" in
+@values@
+    esac
+    case "${COMP_WORDS[1]}" in
+@flags@
+    esac
+}
+"""
+# Where nothing matches, the shell offers files.
+END = {"bash": "complete -o default -F _bayesin bayesin\n"}
+END["zsh"] = "autoload -U +X compinit && compinit\nautoload -U +X bashcompinit && bashcompinit\n" + END["bash"]
+
+
+@dataclass(frozen=True)
+class Completion(Common):
+    """Print a script with which your shell completes verbs, flags and their values.
+
+    bash:  bayesin completion bash > ~/.local/share/bash-completion/completions/bayesin
+    zsh:   bayesin completion zsh > ~/.bayesin-completion && echo 'source ~/.bayesin-completion' >> ~/.zshrc
+    fish:  bayesin completion fish > ~/.config/fish/completions/bayesin.fish
+    """
+
+    shell: Annotated[Literal["bash", "zsh", "fish"], tyro.conf.Positional] = "bash"
+    """Which shell."""
+
+    def run(self, out: Output) -> dict[str, Any]:
+        verbs = {name: _flags(name) for name in VERBS}
+        script = _fish(verbs) if self.shell == "fish" else _bash(verbs) + END[self.shell]
+        if not (out.quiet or out.as_json):
+            print(script, end="")
+        return {"shell": self.shell, "script": script}
+
+
+def _flags(name: str) -> dict[str, list[str]]:
+    """Every flag of a verb, and the values it takes where they are known; "" stands for its positional word."""
+    from .parsing import choices_of
+
+    verb, found = load_verb(name), {}
+    hints = get_type_hints(verb, include_extras=True)
+    for field in dataclasses.fields(verb):
+        positional = tyro.conf.Positional in getattr(hints[field.name], "__metadata__", ())
+        word = field.name.replace("_", "-")
+        flag = "" if positional else f"--no-{word}" if field.default is True else f"--{word}"
+        words = list(NAMES) if field.name in ("data", "names") else choices_of(hints[field.name])
+        found[flag] = [*found.get(flag, []), *words]
+    return found | {"--help": []}
+
+
+def _bash(verbs: dict[str, dict[str, list[str]]]) -> str:
+    values, flags = [], []
+    for name, known in verbs.items():
+        for flag, choices in known.items():
+            if flag and choices:
+                words = shlex.quote(" ".join(choices))
+                values.append(f'        "{name} {flag}") COMPREPLY=($(compgen -W {words} -- "$word")); return ;;')
+        words = shlex.quote(" ".join([*known.get("", []), *filter(None, known)]))
+        flags.append(f'        {name}) COMPREPLY=($(compgen -W {words} -- "$word")) ;;')
+    script = BASH.replace("@verbs@", " ".join(verbs))
+    return script.replace("@values@", "\n".join(values)).replace("@flags@", "\n".join(flags))
+
+
+def _fish(verbs: dict[str, dict[str, list[str]]]) -> str:
+    lines = []
+    for name, known in verbs.items():
+        summary = shlex.quote(VERBS[name].summary)
+        lines.append(f"complete -c bayesin -f -n __fish_use_subcommand -a {name} -d {summary}")
+        there = f"complete -c bayesin -n '__fish_seen_subcommand_from {name}'"
+        for flag, choices in known.items():
+            words = f" -x -a {shlex.quote(' '.join(choices))}" if choices else ""
+            lines.append(f"{there}{f' -l {flag[2:]}' if flag else ''}{words}" if flag or words else "")
+    return "\n".join(line for line in lines if line) + "\n"
