@@ -83,8 +83,8 @@ def plane_figure(section: Mapping[str, Any], stem: Path | str) -> list[Path]:
     section = plain(section)
     x, y, loss = (np.array(section[name], float) for name in ("x", "y", "nll"))
     top = min(float(np.nanmax(loss)), section.get("cut") or np.inf)
-    figure, (axis,) = _subplots(1, size=(5.2, 4.8 * (y[-1] - y[0]) / (x[-1] - x[0]) + 0.5))
-    levels = MaxNLocator(13).tick_values(float(np.nanmin(loss)), top)
+    figure, (axis,) = _subplots(1, size=(5.2, 3.95 * (y[-1] - y[0]) / (x[-1] - x[0]) + 0.6))
+    levels = MaxNLocator(13, steps=[1, 2, 5, 10]).tick_values(float(np.nanmin(loss)), top)  # a round scale
     extend = "max" if float(np.nanmax(loss)) > levels[-1] else "neither"
     filled = axis.contourf(x, y, loss, levels=levels, cmap="cividis_r", extend=extend)
     axis.contour(x, y, loss, levels=levels, colors="0.4", linewidths=0.4)
@@ -110,7 +110,9 @@ def plane_figure(section: Mapping[str, Any], stem: Path | str) -> list[Path]:
         )
     axis.set(xlabel="distance between means, first axis", ylabel="second axis", aspect="equal")
     axis.grid(False)
-    bar = figure.colorbar(filled, ax=axis, label="loss (nats)", format="%.1f", shrink=0.75, aspect=22)
+    bar = figure.colorbar(
+        filled, ax=axis, label="loss (nats)", format="%g", ticks=levels[::2], shrink=0.85, aspect=22
+    )
     bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
     return [*save(figure, stem), write_json(f"{stem}.json", section)]
 
