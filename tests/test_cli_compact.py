@@ -111,7 +111,7 @@ def test_people_get_tables(tmp_path, capsys, stack):
         ([], "needs samples and a place"),
         (["RUN"], "needs samples and a place"),
         (["nowhere", "--out", "OUT"], "no run folder or file"),
-        (["RUN#1", "--out", "OUT"], "is one network"),
+        (["RUN#1", "--out", "OUT"], "is one posterior"),
         (["RUN", "--out", "RUN"], "would overwrite the input"),
         (["RUN", "--out", "OUT", "--every", "0"], "start at 1"),
         (["RUN", "--out", "OUT", "--every", "9"], "at least two samples"),

@@ -12,6 +12,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "src" / "bayesin"
 # The pipeline. A part may import from itself and from what stands before it.
 ORDER = (
     "errors",
+    "keys",
     "trees",
     "files",
     "tensors",

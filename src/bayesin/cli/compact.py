@@ -113,7 +113,9 @@ class Fold(WithModel):
         like = None if model is None else jax.eval_shape(model.init, jax.random.key(0))
         found = load_posterior(given.path, like=like)
         if not isinstance(found, Samples) or given.member is not None:
-            raise ConfigError(f"{given.text} is one network; compact folds many: an ensemble, an HMC run, a stack")
+            raise ConfigError(
+                f"{given.text} is one posterior; compact folds many samples: an ensemble, an HMC run, a stack"
+            )
         return Samples(found[:: self.every])
 
     def _spec(

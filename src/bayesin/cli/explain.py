@@ -103,6 +103,8 @@ class Explain(Common):
         if ":" in self.model:
             shape = self._shape_of_data()[0] if self.input_shape is None and self.data else self.input_shape
             return load_model(self.model, key=key, input_shape=shape)
+        if self.model.endswith(".py"):
+            raise ConfigError(f"which model of {self.model}? name it after a colon: {self.model}:model")
         if self.model not in WIDTHS:
             raise ConfigError(
                 f"there is no model '{self.model}'{nearest(self.model, WIDTHS) or '.'} "

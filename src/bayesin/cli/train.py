@@ -112,7 +112,8 @@ def _title(config: RunConfig) -> str:
         sampled = f"{training.chains} × {training.samples} HMC samples of {config.model} on {config.data}"
         return f"{sampled}, {training.iterations:,} iterations of {training.steps} steps"
     width = f" of width {config.width}" if config.width else ""
-    what = "posteriors" if config.method == "vi" else "networks"
+    what = "posterior" if config.method == "vi" else "network"
+    what += "s" if training.members > 1 else ""
     rate = f"{training.optimiser} {training.learning_rate:g}"
     return f"{training.members} {what} of {config.model}{width} on {config.data}, {training.epochs} epochs of {rate}"
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from ..errors import ConfigError, PosteriorError
 from ..inference.hmc import Draws
+from ..keys import check_key
 from ..posteriors import Gaussian, LowRankGaussian, Samples
 from ..symmetry import PermutationSpec, transpositions
 from ..trees import Tree
@@ -97,6 +98,7 @@ def compact(
         >>> round(found.spread_before, 2), found.spread_after, found.total.tolist()
         (2.24, 0.0, [0, 2, 2, 0])
     """
+    check_key(key)
     _check_choices(match, family, reference, rank)
     samples, exclude = on_host(samples), frozenset(exclude)
     _check_samples(samples, spec, exclude)

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import ConfigError, DataError, ModelError, PosteriorError
+from ..keys import check_key
 from ..paths import Mixture, as_gaussian, is_point
 from ..posteriors import Gaussian, LowRankGaussian, Samples
 from ..trees import Tree
@@ -188,6 +189,7 @@ def evaluate_prepared(posterior: Posterior, data: Prepared, key: jax.Array | Non
 def _needed(key: jax.Array | None) -> jax.Array:
     if key is None:
         raise ConfigError("key= is needed to draw from this posterior; for example key=jax.random.key(0)")
+    check_key(key)
     return key
 
 
@@ -212,6 +214,8 @@ def _hashable(apply: Callable[[Tree, Any], Any]) -> Callable[[Tree, Any], Any]:
 
 
 def _checked_data(data: tuple[Any, Any]) -> tuple[Any, Any]:
+    if not isinstance(data, tuple | list) or len(data) != 2:
+        raise DataError(f"data is a pair (x, y), such as (data.x_test, data.y_test), not {type(data).__name__}")
     x, y = (value if hasattr(value, "shape") else np.asarray(value) for value in data)
     if x.ndim < 1 or y.ndim < 1 or len(x) != len(y) or not len(x):
         raise DataError(f"need as many inputs as targets, and at least one: {tuple(x.shape)} and {tuple(y.shape)}")

@@ -125,8 +125,12 @@ def make_training(method: str, fields: dict[str, Any]) -> Settings:
     known = {field.name for field in dataclasses.fields(METHODS[method])}
     for name in fields:
         if name not in known:
+            owner = next(
+                (m for m, kind in METHODS.items() if name in {f.name for f in dataclasses.fields(kind)}), None
+            )
             close = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean '{close[0]}'?" if close else ""
+            hint = hint if owner is None else f"; it belongs to method '{owner}'"
             raise ConfigError(f"'{name}' is no setting of method '{method}'{hint}")
     return METHODS[method](**fields)
 

@@ -20,6 +20,7 @@ from ..posteriors import Samples
 from .arrays import training_arrays
 from .engine import Progress, train
 from .fit import Fit
+from .given import check_given
 from .problem import Problem
 from .training import Training
 
@@ -64,6 +65,7 @@ def fit_ensemble(
         >>> len(fit.posterior)
         3
     """
+    check_given("fit_ensemble", key, model, config, Ensemble)
     problem = Problem(model, training_arrays(data, config.likelihood), (config,), (1.0,), gaussian=False)
     trained = train(key, problem, checkpoint=checkpoint, on_progress=on_progress)
     variables, fixed = trained.states.variables, [jnp.asarray(leaf) for leaf in trained.states.fixed]

@@ -1,6 +1,7 @@
 """Settings that every trained posterior has, and their checks."""
 
 import dataclasses
+import difflib
 import math
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -61,6 +62,10 @@ class Training:
     checkpoint_minutes: float = 2.0
     """Minutes between two checkpoints; 0 means by epochs alone."""
 
+    def __new__(cls, *values: Any, **fields: Any):
+        refuse_unknown(cls, fields)
+        return super().__new__(cls)
+
     def __post_init__(self):
         for name in ("members", "epochs", "batch"):
             require(isinstance(getattr(self, name), int) and getattr(self, name) >= 1, self, name, "at least 1")
@@ -92,6 +97,16 @@ OPERATIONAL = ("checkpoint_epochs", "checkpoint_minutes")
 def meaningful(settings: Training) -> dict[str, Any]:
     """The settings that decide the result, as plain data."""
     return {name: value for name, value in dataclasses.asdict(settings).items() if name not in OPERATIONAL}
+
+
+def refuse_unknown(kind: Any, fields: dict[str, Any]) -> None:
+    """Raises `ConfigError` with the nearest setting for a name that is none."""
+    known = [field.name for field in dataclasses.fields(kind)]
+    for name in fields:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean '{close[0]}'?" if close else f"settings are {', '.join(known)}"
+            raise ConfigError(f"{kind.__name__} has no setting '{name}'; {hint}")
 
 
 def require(holds: bool, settings: Any, name: str, what: str) -> None:

@@ -27,6 +27,7 @@ from .arrays import training_arrays
 from .divergence import softplus_and_slope
 from .engine import Progress, Trained, train
 from .fit import Fit
+from .given import check_given
 from .layout import Layout
 from .problem import Problem
 from .program import State
@@ -104,6 +105,8 @@ def fit_vi(key, model, data, config, *, checkpoint=None, on_progress=None):
         >>> fit.posterior.std["w"].shape, fit.trace["loss"].shape
         ((2, 3), (5, 1))
     """
+    for one in config if isinstance(config, list | tuple) else (config,):
+        check_given("fit_vi", key, model, one, VI)
     settings = (config,) if isinstance(config, VI) else tuple(config)
     _check_grid(settings)
     first = settings[0]

@@ -18,8 +18,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..errors import ConfigError, SpecError, SymmetryError
-from ..posteriors import Gaussian, LowRankGaussian
+from ..errors import ConfigError, PosteriorError, SpecError, SymmetryError
+from ..keys import check_key
+from ..posteriors import Gaussian, LowRankGaussian, Samples
 from ..symmetry import Perms, PermutationSpec
 from .descent import Descent, Sweep, descend
 from .features import build
@@ -93,6 +94,13 @@ def align(
         >>> result.perms["g0"].tolist(), result.objective, result.converged
         ([1, 2, 0], 0.0, True)
     """
+    check_key(key)
+    for one in (target, source):
+        if isinstance(one, Samples):
+            raise PosteriorError(
+                "align moves Gaussians and points; for samples give a list of members, [*samples], or fold them with "
+                "bayesin.compact"
+            )
     if restarts < 1 or max_sweeps < 1:
         raise ConfigError(f"restarts and max_sweeps start at 1, not {restarts} and {max_sweeps}")
     if init is not None:

@@ -1,5 +1,7 @@
 """A bag of weight samples: ensemble members, HMC draws."""
 
+from collections.abc import Iterator
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -26,6 +28,9 @@ class Samples(eqx.Module):
                 raise PosteriorError(
                     f"samples need one common leading axis: '{first}' has {count}, '{path}' has {other}"
                 )
+
+    def __iter__(self) -> Iterator[Tree]:
+        return (self[index] for index in range(len(self)))  # else Python asks until an index fails, and none does
 
     def __len__(self) -> int:
         return jax.tree.leaves(self.params)[0].shape[0]

@@ -35,7 +35,7 @@ def read_report(place: Path | str) -> dict[str, Any]:
     """Reads the `report.json` of a run folder, or a file of `bayesin barrier`; refuses what no page could show."""
     path = Path(place) if Path(place).is_file() else Path(place) / NAME
     if not path.is_file():
-        raise ArtifactError(f"{place} has no {NAME}; give the folder of a finished run (bayesin demo writes one)")
+        raise ArtifactError(f"{place} has no {NAME}; give a folder that demo, barrier, compact or reproduce wrote")
     report = read_json(path)
     try:
         if isinstance(report, dict) and report.get("format") == BARRIER:

@@ -22,7 +22,19 @@ from ..errors import ConfigError
 from ..files import write_bytes
 from .document import check_report, read_report
 
-SCRIPTS = ("core", "summary", "barrier", "walk", "plane", "alignment", "compact", "posterior", "pictures", "run", "main")
+SCRIPTS = (
+    "core",
+    "summary",
+    "barrier",
+    "walk",
+    "plane",
+    "alignment",
+    "compact",
+    "posterior",
+    "pictures",
+    "run",
+    "main",
+)
 
 
 def write_page(path: Path | str, folders: Sequence[Path | str]) -> Path:

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from ..errors import ConfigError, ModelError, SpecError, SymmetryError
+from ..keys import check_key
 from ..trees import Tree
 from .blame import blame
 from .exact import Exact
@@ -62,6 +63,7 @@ def verify(
         >>> verify(apply, params, np.ones((2, 4)), spec, key=jax.random.key(0)) < 1e-10
         True
     """
+    check_key(key)
     if trials < 1:
         raise ConfigError(f"verify needs at least one trial, not {trials}")
     for tree, what in ((params, "params"), (x, "x")):

@@ -22,6 +22,7 @@ from ...trees import Tree, check_same_structure, flatten
 from ..arrays import Arrays, check_outputs, training_arrays
 from ..engine import Progress
 from ..fit import Fit, Trace, trace_of
+from ..given import check_given
 from ..program import INIT
 from .checkpoint import identity, restore, save
 from .config import HMC
@@ -86,6 +87,7 @@ def fit_hmc(
         (20, (30, 1))
     """
     _check_installed()
+    check_given("fit_hmc", key, model, config, HMC)
     arrays = training_arrays(data, config.likelihood)
     keys = jnp.stack([jax.random.fold_in(key, chain) for chain in range(config.chains)])
     positions = _positions(model, keys, start)

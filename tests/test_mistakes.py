@@ -1,0 +1,71 @@
+"""Mistakes of the first hour: each ends in one line that says what to do, not in a traceback from deep inside."""
+
+import jax
+import numpy as np
+import pytest
+from flax import nnx
+
+import bayesin
+from bayesin import data
+from bayesin.errors import ConfigError, DataError, ModelError, PosteriorError
+from bayesin.evaluation import evaluate
+from bayesin.models import from_nnx
+
+KEY = jax.random.key(0)
+
+
+def network(rngs):
+    return nnx.Sequential(nnx.Linear(3, 4, rngs=rngs), nnx.relu, nnx.Linear(4, 2, rngs=rngs))
+
+
+MODEL = from_nnx(network)
+PARAMS = MODEL.init(KEY)
+X, Y = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32), np.arange(6) % 2
+SPEC = bayesin.discover(MODEL.apply, PARAMS, X[:2])
+SAMPLES = bayesin.Samples.stack([PARAMS, PARAMS])
+POINT = bayesin.Gaussian.point(PARAMS)
+SPREAD = bayesin.Gaussian(PARAMS, jax.tree.map(np.ones_like, PARAMS))
+
+
+@pytest.mark.parametrize(
+    ("mistake", "kind", "says"),
+    [
+        (lambda: bayesin.align(PARAMS, PARAMS, SPEC, key=3), ConfigError, r"write jax\.random\.key\(3\)"),
+        (lambda: bayesin.verify(MODEL.apply, PARAMS, X, SPEC, key=3), ConfigError, "jax.random"),
+        (lambda: bayesin.compact(SAMPLES, SPEC, key=3), ConfigError, "jax.random"),
+        (lambda: evaluate(SPREAD, MODEL.apply, (X, Y), key=3), ConfigError, "jax.random"),
+        (lambda: bayesin.fit_vi(3, MODEL, (X, Y), bayesin.VI()), ConfigError, "jax.random"),
+        (lambda: bayesin.align(POINT, SAMPLES, SPEC, key=KEY), PosteriorError, "bayesin.compact"),
+        (
+            lambda: bayesin.barrier(bayesin.geodesic(POINT, POINT), MODEL.apply, MODEL, key=KEY),
+            DataError,
+            r"a pair \(x, y\)",
+        ),
+        (lambda: bayesin.fit_vi(KEY, network(nnx.Rngs(0)), (X, Y), bayesin.VI()), ModelError, "models.from_nnx"),
+        (lambda: bayesin.fit_ensemble(KEY, network, (X, Y), bayesin.Ensemble()), ModelError, "models.from_nnx"),
+        (lambda: bayesin.fit_vi(KEY, MODEL, (X, Y), bayesin.Ensemble()), ConfigError, r"VI\(...\), not Ensemble"),
+        (lambda: bayesin.fit_ensemble(KEY, MODEL, (X, Y), bayesin.VI()), ConfigError, "not VI"),
+        (lambda: bayesin.VI(epoch=3), ConfigError, "VI has no setting 'epoch'; did you mean 'epochs'?"),
+        (lambda: bayesin.Ensemble(colour=3), ConfigError, "settings are members"),
+        (lambda: data.load("MNIST"), DataError, "did you mean 'mnist'"),
+    ],
+)
+def test_a_mistake_is_named(mistake, kind, says):
+    with pytest.raises(kind, match=says) as error:
+        mistake()
+    assert "\n" not in str(error.value)
+
+
+def test_members_of_a_sample_set_come_to_an_end():
+    assert len([*SAMPLES]) == 2
+
+
+def test_settings_can_still_be_copied():
+    import copy
+    import dataclasses
+    import pickle
+
+    settings = bayesin.VI(epochs=3)
+    for other in (copy.copy(settings), copy.deepcopy(settings), pickle.loads(pickle.dumps(settings))):
+        assert other == settings
+    assert dataclasses.replace(settings, epochs=4).epochs == 4
