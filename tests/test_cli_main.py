@@ -179,6 +179,16 @@ def test_bars_are_shown_in_a_terminal_alone():
         assert ("measuring" in text.getvalue() and "left" in text.getvalue()) == expected
 
 
+def test_a_narrow_terminal_cuts_the_note_and_not_the_time():
+    out, text = Output(), io.StringIO()
+    out.errors = Console(file=text, force_terminal=True, width=80, color_system=None)
+    with out.progress("measuring", 123_456) as bar:
+        bar.update(61_728, "272 steps/s, loss 15.848, accuracy 95.9%, and whatever else one may want to know")
+    lines = [line for line in re.split(r"[\r\n]|\x1b\[\d*\w", text.getvalue()) if "61728/123456" in line]
+    assert lines and all(re.search(r"\d:\d\d:\d\d left +(-:--:--|\d:\d\d:\d\d)", line) for line in lines)
+    assert all(len(line) <= 80 and "272 steps" in line for line in lines)
+
+
 def test_without_the_parser_it_says_what_to_install(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "tyro", None)
     monkeypatch.delitem(sys.modules, "bayesin.cli.explain", raising=False)

@@ -23,6 +23,7 @@ MODULES = {"orbax-checkpoint": "orbax.checkpoint", "scikit-learn": "sklearn.data
 SPARED = {
     "blackjax": "no HMC",
     "pooch": "no downloads of data sets",
+    "filelock": "no limit to the cache of compiled programs",
     "plotly": "no interactive report",
     "matplotlib": "no figures",
     "orbax-checkpoint": "no checkpoints",

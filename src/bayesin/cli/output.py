@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 
 class Output:
@@ -41,15 +41,16 @@ class Output:
         """A bar with time left on standard error; silent where that is no terminal, or when quiet."""
         shown = not self.quiet and self.errors.is_terminal
         columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"),
+            TextColumn("{task.description}", table_column=Column(no_wrap=True)),
+            BarColumn(bar_width=16),
+            MofNCompleteColumn(table_column=Column(no_wrap=True)),
+            TimeElapsedColumn(table_column=Column(no_wrap=True)),
+            TextColumn("left", table_column=Column(no_wrap=True)),
+            TimeRemainingColumn(table_column=Column(no_wrap=True)),
+            # In a narrow terminal the note is cut, never the time.
+            TextColumn("{task.fields[note]}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)),
         )
-        with Progress(*columns, console=self.errors, disable=not shown, transient=True) as progress:
+        with Progress(*columns, console=self.errors, disable=not shown, transient=True, expand=True) as progress:
             yield Bar(progress, progress.add_task(label, total=total, note=""))
 
     def result(self, value: Any) -> None:
