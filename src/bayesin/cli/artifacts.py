@@ -133,6 +133,7 @@ def model_of(flags: WithModel, data: Dataset | None, *given: Given) -> Model | N
         raise ConfigError(f"the sizes of '{name}' follow from its data, which nothing names; use --data")
     chosen = {key: getattr(flags, key) if getattr(flags, key) is not None else about.get(key) for key in SIZES}
     options = {key: value for key, value in chosen.items() if value is not None}
+    _check_depth(options.get("depth"), given)
     return build(name, _shape(shape), classes, **options)
 
 
@@ -191,6 +192,13 @@ def _metadata(path: Path, description: Description) -> dict[str, Any]:
     if isinstance(content, dict):
         metadata = {key: content[key] for key in ("model", "data") if key in content} | metadata
     return metadata
+
+
+def _check_depth(depth: Any, given: tuple[Given, ...]) -> None:
+    """A file may claim any depth, and a network of a million layers takes for ever to build."""
+    arrays = max((len(one.description.tensors) for one in given), default=0)
+    if given and isinstance(depth, int) and depth > arrays:
+        raise ConfigError(f"a network of depth {depth:,} has more than the {arrays:,} arrays of {given[0].path}")
 
 
 def _shape(shape: Any) -> tuple[int, ...]:

@@ -1,0 +1,196 @@
+"""No code execution: what the source may not call, and files that would like to run something."""
+
+import ast
+import io
+import os
+import tarfile
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bayesin.cli.main import main
+from bayesin.data import fetch
+from bayesin.errors import BayesinError, DataError
+from bayesin.files import parse_json, read_json, remove_leftovers, write_bytes
+from bayesin.store import save_posterior
+
+SOURCE = Path(__file__).resolve().parents[1] / "src" / "bayesin"
+MODULES = {
+    "pickle",
+    "cPickle",
+    "dill",
+    "cloudpickle",
+    "joblib",
+    "marshal",
+    "shelve",
+    "yaml",
+    "torch",
+    "h5py",
+    "subprocess",
+}
+CALLS = {"eval", "exec", "compile", "__import__", "input"}
+METHODS = {"popen", "extractall", "unsafe_load", "full_load", "spawnl", "execv", "literal_eval"}
+
+
+def offences(text: str) -> list[str]:
+    """Imports and calls by which a file, or a name in one, could become code."""
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names if alias.name.split(".")[0] in MODULES]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            found += [node.module or ""] if (node.module or "").split(".")[0] in MODULES else []
+        elif isinstance(node, ast.Call):
+            name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+            bare = isinstance(node.func, ast.Name)
+            owner = getattr(getattr(node.func, "value", None), "id", "")
+            found += [name] if (bare and name in CALLS) or (not bare and name in METHODS) else []
+            for keyword in node.keywords:
+                if keyword.arg in ("shell", "allow_pickle") and getattr(keyword.value, "value", None) is not False:
+                    found.append(f"{name}({keyword.arg}=…)")
+            if f"{owner}.{name}" in ("os.system", "np.load", "numpy.load"):
+                found.append(f"{owner}.{name}")
+    return found
+
+
+# The commit of a checkout goes into the provenance; the words are a list, never a string for a shell.
+ALLOWED = {"experiments/provenance.py": ["subprocess"]}
+
+
+def test_the_source_has_no_way_to_run_a_file():
+    for path in sorted(SOURCE.rglob("*.py")):
+        name = path.relative_to(SOURCE).as_posix()
+        assert offences(path.read_text()) == ALLOWED.get(name, []), name
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["import pickle", "from yaml import load", "eval('1')", "exec(x)", "os.system('x')", "run(x, shell=True)",
+     "np.load(p)", "np.load(p, allow_pickle=True)", "tar.extractall()", "import torch.serialization"],
+)  # fmt: skip
+def test_the_walk_sees_each_of_them(text):
+    assert offences(text)
+
+
+class Hostile:
+    """Leaves a trace when it is unpickled."""
+
+    def __reduce__(self):
+        return os.mkdir, ("executed",)
+
+
+@pytest.mark.parametrize("name", ["q.safetensors", "config.json", "data.npz", "spec.json"])
+@pytest.mark.parametrize("verb", ["align", "barrier", "compact", "report", "explain", "train"])
+def test_hostile_files_run_nothing(tmp_path, monkeypatch, capsys, name, verb):
+    import pickle
+
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_bytes(pickle.dumps(Hostile()))
+    if name == "data.npz":
+        np.savez(
+            "data.npz",
+            x_train=np.array([Hostile()], object),
+            y_train=np.zeros(1),
+            x_test=np.zeros(1),
+            y_test=np.zeros(1),
+        )
+    flags = {"train": ["--data", name], "report": [name], "explain": [name], "compact": [name]}.get(
+        verb, [name, name]
+    )
+    assert main([verb, *flags, "--out", "out"] if verb != "explain" else [verb, *flags]) in (1, 2)
+    assert not Path("executed").exists() and not Path("out").exists()
+    said = capsys.readouterr().err
+    assert "bayesin:" in said and "Traceback" not in said and "unexpected" not in said
+
+
+def test_metadata_cannot_name_code_or_fill_memory(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("evil.py").write_text("import os\nos.mkdir('executed')\nmodel = None\n")
+    params = {"w": np.zeros(3, np.float32)}
+    sizes = {"name": "mlp", "input_shape": [4], "classes": 2}
+    hostile = [{"name": name} for name in ("evil.py:model", "evil:model", ["mlp"], 7, "\x00")]
+    hostile += [sizes | {"input_shape": shape} for shape in ([10**9, 10**9], "x", [-1], [0], [True], [[4]], {})]
+    hostile += [sizes | {"name": "resnet20", "input_shape": [10**6, 10**6, 3]}, sizes | {"classes": 10**30}]
+    hostile += [sizes | {"width": -1}, sizes | {"width": "8"}, sizes | {"depth": 10**6}, sizes | {"norm": []}]
+    for number, model in enumerate(hostile):
+        save_posterior(f"{number}.safetensors", params, metadata={"model": model})
+        assert main(["align", f"{number}.safetensors", f"{number}.safetensors", "--out", "out"]) in (1, 2)
+        said = capsys.readouterr().err
+        assert "unexpected" not in said, (model, said)
+    assert not Path("executed").exists() and not Path("out").exists()
+
+
+def test_archives_cannot_climb_out(tmp_path):
+    """A tarball is never extracted by its own names, and an npz never touches the disk."""
+    from bayesin.data.fetching import _unpack
+    from data_toys import cifar_contents, cifar_source, tarball
+
+    contents = cifar_contents()
+    source = cifar_source(contents, tarball(contents))
+    archive, work = tmp_path / "bad.tar.gz", tmp_path / "work"
+    work.mkdir()
+    with tarfile.open(archive, "w:gz") as tar:
+        for name in ("../climbed", "/tmp/climbed-bayesin", "toy-batches-bin/../../climbed"):
+            entry = tarfile.TarInfo(name)
+            entry.size = 4
+            tar.addfile(entry, io.BytesIO(b"evil"))
+        link = tarfile.TarInfo("toy-batches-bin/test_batch.bin")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        tar.addfile(link)
+    with pytest.raises(DataError, match="lacks"):
+        _unpack(archive, source, work)
+    assert list(work.iterdir()) == [] and not (tmp_path / "climbed").exists()
+    with zipfile.ZipFile(tmp_path / "up.npz", "w") as file:
+        file.writestr("../climbed", b"evil")
+    assert main(["train", "--data", str(tmp_path / "up.npz"), "--out", str(tmp_path / "run")]) == 2
+    assert not (tmp_path / "climbed").exists()
+
+
+def test_downloads_are_never_taken_without_their_hash():
+    from bayesin.data.sources import SOURCES
+
+    for source in SOURCES.values():
+        assert all(len(item.sha256) == 64 for item in (*source.files, *source.downloads)), source.name
+    with pytest.raises(DataError):
+        fetch("http://example.invalid/data.npz")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["NaN", "-Infinity", "1e999", "-1e400", '{"a": 1, "a": 2}', '"\\ud800"', "1" * 5000, "[" * 100_000, "{", "", "é"],
+)  # fmt: skip
+def test_json_that_means_nothing_is_refused(text):
+    with pytest.raises(BayesinError, match="what"):
+        parse_json(text, "what")
+    assert parse_json('["\\ud83d\\ude00", 1e308, -0.0, 12345678901234567890]', "what")[0] == "😀"
+
+
+@pytest.mark.parametrize("suffix", [".json", ".npz", ".safetensors"])
+def test_pipes_and_devices_do_not_block(tmp_path, suffix, capsys):
+    pipe = tmp_path / f"pipe{suffix}"
+    os.mkfifo(pipe)
+    with pytest.raises(BayesinError, match="is not a file"):
+        read_json(pipe)
+    with pytest.raises(BayesinError):
+        read_json("/dev/zero")
+    assert main(["train", "--data", str(pipe)] if suffix == ".npz" else ["report", str(pipe)]) == 2
+
+
+def test_names_in_messages_cannot_drive_the_terminal(tmp_path, capsys):
+    assert main(["report", str(tmp_path / "\x1b[2Jgone")]) == 2
+    assert "\x1b[2J" not in capsys.readouterr().err
+
+
+def test_leftovers_go_with_the_next_write_and_living_ones_stay(tmp_path):
+    from bayesin.files import held
+
+    for name in (".tmp-1-0-page.html", ".tmp-2-0-other.html", ".tmp-3-0-page.html"):
+        (tmp_path / name).write_bytes(b"half")
+    with held(tmp_path / ".tmp-3-0-page.html"):
+        write_bytes(tmp_path / "page.html", b"whole")
+        assert sorted(path.name for path in tmp_path.iterdir()) == [
+            ".tmp-2-0-other.html", ".tmp-3-0-page.html", "page.html"
+        ]  # fmt: skip
+    assert remove_leftovers(tmp_path) == 2

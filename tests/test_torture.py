@@ -1,0 +1,79 @@
+"""A little of every fault of `make torture`; nothing may be lost. The counts of the long version are in the docs."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from torture import files, science
+from torture.mutate import mutate
+from torture.readers import FIXTURES, READERS, checkpoint
+
+HERE = Path(__file__).parent
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_bad_files_are_refused_by_name(tmp_path, name):
+    tally = files.fuzz_one(READERS[name], 60, tmp_path, seed=1)
+    assert tally.tries == 60 and not tally.losses
+
+
+def test_every_flipped_bit_of_a_checked_file_is_noticed(tmp_path):
+    assert [tally.losses for tally in files.flips(40, tmp_path)] == [[]] * 8
+
+
+@pytest.mark.slow
+def test_damaged_checkpoints_go_and_do_not_lie(tmp_path):
+    (tally,) = files.checkpoints(30, tmp_path)
+    assert tally.tries == 30 and not tally.losses
+
+
+def test_wrong_science_is_refused_with_the_reason(tmp_path):
+    (tally,) = science.refusals(1, tmp_path)
+    assert tally.tries > 100 and not tally.losses
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
+def test_numbers_at_the_edge_stay_finite_or_say_why_not(tmp_path):
+    (tally,) = science.edges(9, tmp_path)
+    assert tally.tries == 9 and not tally.losses
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "faults", [["kill", "--count", "6"], ["two", "disk", "--count", "25"], ["members", "--count", "10"]]
+)
+def test_nothing_is_lost(tmp_path, faults):
+    """The faults that need processes of their own."""
+    command = [sys.executable, "-m", "torture", *faults, "--out", str(tmp_path / "table.json")]
+    done = subprocess.run(command, cwd=HERE, env=os.environ, capture_output=True, text=True, timeout=290)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = json.loads((tmp_path / "table.json").read_text())
+    assert rows and all(
+        row["lost"] == 0 and (row["tries"] or row["skipped"] or row["group"] == "kill") for row in rows
+    )
+
+
+def test_the_fuzzer_makes_the_same_files_for_the_same_seed():
+    import random
+
+    content, others = READERS["posterior: Gaussian"].content, [reader.content for reader in READERS.values()]
+    first, second = ([mutate(content, others, draws) for _ in range(50)] for draws in map(random.Random, (4, 4)))
+    assert first == second and len(set(first)) > 40
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_files_of_the_first_version_are_read(tmp_path, name):
+    assert files.read_quietly(READERS[name], READERS[name].content, tmp_path) is not None
+
+
+def test_checkpoint_of_the_first_version_is_read(tmp_path):
+    import shutil
+
+    folder = tmp_path / "checkpoint"
+    shutil.copytree(FIXTURES / "checkpoint-v1", folder)
+    assert checkpoint(folder)[0] == 4
