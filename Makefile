@@ -3,10 +3,11 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 JOBS ?= 2
+COUNT ?= 100
 # One quick file for each stage of the pipeline.
 QUICK := $(addprefix tests/test_, imports.py data_arrays.py spec.py inference_math.py paths.py metrics.py store.py cli_main.py)
 
-.PHONY: demo test check bench docs format clean help
+.PHONY: demo test check torture bench docs format clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -26,6 +27,10 @@ check: .venv/.dev  ## lint, types and the fast tests, in under two minutes
 	$(BIN)/pyright
 	$(BIN)/python -m pytest -n $(JOBS) -m "not slow" $(QUICK)
 
+torture: .venv/.dev  ## kills, full disks, bad files, load: the table of faults (COUNT=10 for a tenth of the tries)
+	-$(PIP) install --quiet --constraint constraints.txt --editable '.[torture]'
+	cd tests && ../$(BIN)/python -m torture --count $(COUNT) --out ../torture.json
+
 bench: .venv/.dev  ## speed as ratios, each measured in one run
 	$(BIN)/python benchmarks/start.py
 	$(BIN)/python benchmarks/align.py
@@ -40,7 +45,7 @@ format: .venv/.dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv build dist demo docs/_build
+	rm -rf .venv build dist demo docs/_build torture.json
 
 # The versions in constraints.txt are the ones tested, so that a clone still installs next year.
 .venv/.runtime: pyproject.toml constraints.txt

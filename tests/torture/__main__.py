@@ -49,7 +49,7 @@ def main() -> int:
             began = time.monotonic()
             found = _apart(function, max(1, usual * flags.count // 100), scratch / name)
             rows += [row | {"group": name} for row in found]
-            print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)  # noqa: T201
+            print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
             _print(found, header=len(rows) == len(found))
             if flags.out is not None:
                 dump(flags.out, rows)
@@ -85,12 +85,12 @@ def _apart(function: Callable[[int, Path], list[Tally]], count: int, scratch: Pa
 
 def _print(rows: list[dict], header: bool) -> None:
     if header:
-        print(f"{'fault':<48}{'tries':>7}{'survived':>10}{'lost':>6}  note")  # noqa: T201
+        print(f"{'fault':<48}{'tries':>7}{'survived':>10}{'lost':>6}  note")
     for row in rows:
         note = f"skipped: {row['skipped']}" if row["skipped"] else row["note"]
-        print(f"{row['fault']:<48}{row['tries']:>7}{row['survived']:>10}{row['lost']:>6}  {note}")  # noqa: T201
+        print(f"{row['fault']:<48}{row['tries']:>7}{row['survived']:>10}{row['lost']:>6}  {note}")
         for loss in row["losses"]:
-            print(f"    {loss}")  # noqa: T201
+            print(f"    {loss}")
     sys.stdout.flush()
 
 
