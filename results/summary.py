@@ -1,90 +1,58 @@
-"""Writes the tables of results/README.md and the figure beside them from results/numbers.
+"""Judges and draws everything in results/numbers again, and writes the tables of results/README.md.
 
-python results/summary.py
+    python results/summary.py
+
+The files are those of `bayesin reproduce NAME --scale paper`. Figures share tasks: what is left open in one file and
+done in another is taken from there, by the name of the task.
 """
 
-import json
 from pathlib import Path
 
-import matplotlib
-import numpy as np
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
-
-import bayesin.report
+from bayesin.files import write_bytes
+from bayesin.reproduce import CATALOGUE, judged, read_reproduction
+from bayesin.reproduce.reproduce import as_text, draw
 
 HERE = Path(__file__).parent
-STYLE = Path(bayesin.report.__file__).parent / "bayesin.mplstyle"
-NAIVE, ALIGNED = "#d55e00", "#0072b2"  # vermilion and blue of Okabe and Ito
 BEGIN, END = "<!-- made by summary.py -->", "<!-- end -->"
 
 
 def main() -> None:
-    runs = [json.loads(path.read_text()) for path in sorted((HERE / "numbers").glob("*.json"))]
+    found = {path.stem: read_reproduction(path) for path in sorted((HERE / "numbers").glob("*.json"))}
+    done = {one["name"]: one for result in found.values() for one in result["records"] if one["state"] == "done"}
+    results = {}
+    for name in (name for name in CATALOGUE if name in found):
+        records = [one if one["state"] == "done" else done.get(one["name"], one) for one in found[name]["records"]]
+        results[name] = judged(found[name] | {"records": records})
+        write_bytes(HERE / "numbers" / f"{name}.json", as_text(results[name]).encode())
+        for path in draw(results[name], HERE / "figures" / name):
+            if path.suffix == ".pdf":
+                path.unlink()  # for papers: `bayesin reproduce --redraw` makes it again
     page = HERE / "README.md"
     before, rest = page.read_text().split(BEGIN)
-    after = rest.split(END)[1]
-    page.write_text(before + BEGIN + "\n\n" + "\n".join(_table(runs)) + "\n\n" + END + after)
-    _figure([run for run in runs if run["pairs"] and "bfloat16" not in run["name"]])
+    page.write_text(before + BEGIN + "\n\n" + "\n".join(_tables(results)) + "\n\n" + END + rest.split(END)[1])
 
 
-def _table(runs: list[dict]) -> list[str]:
-    titles = ["run", "seeds", "test accuracy %", "mean std", "pairs", "naive barrier", "aligned barrier"]
-    titles += ["accuracy points lost after", "train s", "align s"]
-    lines = ["| " + " | ".join(titles) + " |", "|---" + "|--:" * (len(titles) - 1) + "|"]
-    for run in runs:
-        members, pairs = run["results"]["members"], run["pairs"]
-        cells = [
-            run["name"],
-            len(members),
-            _spread([100 * m["test_accuracy"] for m in members], 2),
-            f"{np.mean([m['std_mean'] for m in members]):.4f}",
-            len(pairs),
-            _spread([p["naive_test"]["value"] for p in pairs], 3),
-            _spread([p["aligned_test"]["value"] for p in pairs], 4),
-            _spread([100 * _lost(p["aligned_test"]) for p in pairs], 2),
-            f"{run['provenance']['train_seconds']:.0f}",
-            _spread([p["align_seconds"] for p in pairs], 2),
-        ]
-        lines.append("| " + " | ".join(map(str, cells)) + " |")
-    return lines
+def _tables(results: dict[str, dict]) -> list[str]:
+    lines = []
+    for name, result in results.items():
+        lines += [f"### `{name}`: {result['claim']}", "", f"{result['source']}. {_compute(result)}", ""]
+        lines += ["| claim | the paper | measured | verdict | why |", "|---|---|---|---|---|"]
+        for one in result["findings"]:
+            cells = [one[column] for column in ("claim", "paper", "ours", "verdict", "reason")]
+            lines.append("| " + " | ".join(cell.replace("|", "∣") for cell in cells) + " |")
+        lines += ["", f"![{result['claim']}](figures/{name}.png)", ""]
+        said = [*(f"Choice: {choice}." for choice in result["choices"]), *result.get("remarks", [])]
+        lines += [f"- {one}" for one in said] + [""]
+    missing = [name for name in CATALOGUE if name not in results]
+    if missing:
+        lines += ["### Not measured at this scale yet", "", ", ".join(f"`{name}`" for name in missing), ""]
+    return lines[:-1]
 
 
-def _spread(values: list[float], digits: int) -> str:
-    """Mean and standard deviation over seeds or pairs."""
-    if not values:
-        return "–"
-    spread = f" ± {np.std(values, ddof=1):.{digits}f}" if len(values) > 1 else ""
-    return f"{np.mean(values):.{digits}f}{spread}"
-
-
-def _lost(barrier: dict) -> float:
-    taus, accuracy = np.array(barrier["taus"]), np.array(barrier["accuracy"])
-    return float(((1 - taus) * accuracy[0] + taus * accuracy[-1] - accuracy).max())
-
-
-def _figure(runs: list[dict]) -> None:
-    plt.style.use(STYLE)
-    columns = (len(runs) + 1) // 2
-    figure, axes = plt.subplots(2, columns, figsize=(3.1 * columns, 5.6), sharex=True)
-    for axis, run in zip(axes.flat, runs, strict=False):
-        for label, colour, mark in (("naive", NAIVE, "--"), ("aligned", ALIGNED, "-")):
-            for pair in run["pairs"]:
-                curve = pair[f"{label}_test"]
-                axis.plot(curve["taus"], curve["nll"], mark, color=colour, linewidth=1, marker="")
-        axis.set_title(run["name"].replace("-mlp512-", " MLP, ").replace("-resnet2064-", " ResNet20×4, "), fontsize=9)
-        axis.set_ylim(bottom=0)
-    for axis in axes.flat[len(runs) :]:
-        axis.axis("off")
-    for axis in axes[-1]:
-        axis.set_xlabel("position on the path, τ")
-    for row in axes:
-        row[0].set_ylabel("test loss (nats)")
-    handles = [plt.Line2D([], [], color=NAIVE, linestyle="--"), plt.Line2D([], [], color=ALIGNED)]
-    figure.legend(handles, ["without alignment", "after alignment"], loc="outside upper left", ncols=2, frameon=False)
-    for ending in ("svg", "png"):
-        figure.savefig(HERE / f"barriers.{ending}", metadata={"Date": None} if ending == "svg" else None)
+def _compute(result: dict) -> str:
+    commit = str(result["provenance"]["commit"])[:7]
+    where = ", ".join(result["devices"])
+    return f"Scale `{result['scale']}`, {where}, {result['compute_seconds']:.0f} s of it, commit {commit}."
 
 
 if __name__ == "__main__":

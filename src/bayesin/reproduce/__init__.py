@@ -2,6 +2,7 @@
 
 from .catalogue import CATALOGUE as CATALOGUE
 from .reproduce import draw as draw
+from .reproduce import judged as judged
 from .reproduce import read_reproduction as read_reproduction
 from .reproduce import reproduce as reproduce
 from .reproduce import write_reproduction as write_reproduction

@@ -8,6 +8,7 @@ from .cifar100 import CIFAR100
 from .grids import PRIOR, TEMPERATURE, WIDTH
 from .kl import KL
 from .plane import PLANE
+from .presets import PRESETS
 from .regime import REGIME
 from .reproduction import Reproduction
 from .spread import PRUNING, STDS
@@ -15,7 +16,7 @@ from .table1 import TABLE1
 from .timings import TIMINGS
 from .transpositions import DYNAMICS, TRANSPOSITIONS
 
-FIRST = (BARRIERS, WIDTH, PRIOR, TEMPERATURE, KL, TIMINGS, CIFAR100, PLANE, REGIME)
+FIRST = (BARRIERS, WIDTH, PRIOR, TEMPERATURE, KL, TIMINGS, CIFAR100, PLANE, REGIME, PRESETS)
 SECOND = (TABLE1, TRANSPOSITIONS, DYNAMICS, STDS, PRUNING)
 CATALOGUE = {one.name: one for one in (*FIRST, *SECOND)}
 

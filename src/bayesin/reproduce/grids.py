@@ -173,7 +173,7 @@ def _trend(correlation: float, claimed: bool) -> Verdict:
         return "not measured"
     if not claimed:
         return "confirmed" if correlation > -0.5 else "not confirmed"
-    return "confirmed" if correlation <= -0.8 else "partly" if correlation < -0.3 else "not confirmed"
+    return "confirmed" if correlation < -0.799 else "partly" if correlation < -0.3 else "not confirmed"
 
 
 WIDTH = Reproduction(
@@ -197,7 +197,7 @@ PRIOR = Reproduction(
     tasks=prior_tasks,
     judge=judge_robust(_variance, "prior variance"),
     draw=draw_grid(_variance, "prior variance"),
-    minutes={"smoke": 0.7, "cpu": 8, "paper": 3},
+    minutes={"smoke": 0.7, "cpu": 8, "paper": 1.7},
     choices=("MLP on MNIST, variances 0.0005 to 0.1; the paper's grid is unknown",),
     size=(6.8, 2.8),
 )
@@ -208,7 +208,7 @@ TEMPERATURE = Reproduction(
     tasks=temperature_tasks,
     judge=judge_robust(_temperature, "temperature"),
     draw=draw_grid(_temperature, "temperature"),
-    minutes={"smoke": 0.8, "cpu": 12, "paper": 5},
+    minutes={"smoke": 0.8, "cpu": 12, "paper": 2.2},
     choices=("both meanings of temperature, 0.001 to 2; the paper's grid and meaning are unknown",),
     size=(8.0, 2.8),
 )

@@ -39,6 +39,9 @@ def report_of(result: Mapping[str, Any], svg: bytes) -> dict[str, Any]:
     if result["choices"]:
         chosen = [[choice] for choice in result["choices"]]
         tables.append({"title": "Our choices", "columns": ["where the papers are silent"], "rows": chosen})
+    if result.get("remarks"):
+        said = [[remark] for remark in result["remarks"]]
+        tables.append({"title": "Remarks", "columns": ["how it was measured"], "rows": said})
     files = [(f"{name}.json", "all numbers"), *((f"{name}.{kind}", "the figure") for kind in ("svg", "pdf", "png"))]
     return {
         "format": "bayesin-report",

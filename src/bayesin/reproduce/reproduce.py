@@ -95,21 +95,28 @@ def write_reproduction(result: Mapping[str, Any], out: Path) -> dict[str, Any]:
     Raises:
         ArtifactError: `result` is not what `reproduce` writes.
     """
+    found = judged(result)
+    draw(found, out / str(found["name"]))
+    write_bytes(out / f"{found['name']}.json", as_text(found).encode())
+    write_report(out, found)
+    return found
+
+
+def judged(result: Mapping[str, Any]) -> dict[str, Any]:
+    """The result with a verdict on each claim, from its records as they are now.
+
+    Raises:
+        ArtifactError: `result` is not what `reproduce` writes.
+    """
     if result.get("format") != FORMAT or result.get("version") != 1:
         raise ArtifactError(f"this is not a file of 'bayesin reproduce', which says format {FORMAT} and version 1")
-    chosen = find(str(result["name"]))
-    records = result["records"]
+    chosen, records = find(str(result["name"])), result["records"]
     findings = chosen.judge(records)
-    missing = undone(records)
-    if missing:
+    if missing := undone(records):
         findings.append(_missing(missing, len(records)))
-    named = dict(result)
-    records = named.pop("records")
-    named |= {"findings": [one.to_json() for one in findings], "records": records}
-    draw(named, out / chosen.name)
-    write_bytes(out / f"{chosen.name}.json", _text(named).encode())
-    write_report(out, named)
-    return named
+    said = {"source": chosen.source, "claim": chosen.claim, "choices": list(chosen.choices)}
+    head = {name: value for name, value in result.items() if name != "records"} | said
+    return head | {"findings": [one.to_json() for one in findings], "records": records}
 
 
 def read_reproduction(path: Path | str) -> dict[str, Any]:
@@ -153,7 +160,7 @@ def _moment(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 
 
-def _text(result: Mapping[str, Any]) -> str:
+def as_text(result: Mapping[str, Any]) -> str:
     """JSON with a line for each record: readable by people, a third of the size of one line for each number."""
     head = {name: value for name, value in result.items() if name != "records"}
     lines = ",\n    ".join(json.dumps(one, ensure_ascii=False, allow_nan=False) for one in result["records"])

@@ -1,0 +1,102 @@
+"""The two presets on every data set: accuracy, stds, barriers. Ours, after the settings of Rossi et al. 2023."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..experiments.campaign import Task, neighbours
+from .barriers import by_case, resnet
+from .reproduction import Finding, Record, Reproduction, of_kind
+from .scales import measured, posteriors
+from .words import heights, spread
+
+DATA = ("mnist", "fashion-mnist", "cifar10", "cifar100")
+NAMED = {"sgd": "paper", "adam": "converged"}
+# Test accuracies that a prototype reached, as shares.
+FLOORS = {
+    ("MLP on MNIST", "paper"): 0.98,
+    ("MLP on MNIST", "converged"): 0.98,
+    ("MLP on Fashion-MNIST", "paper"): 0.87,
+    ("MLP on Fashion-MNIST", "converged"): 0.87,
+    ("MLP on CIFAR-10", "paper"): 0.56,
+    ("ResNet20 on CIFAR-10", "paper"): 0.72,
+}
+
+
+def tasks(scale: str) -> list[Task]:
+    found: list[Task] = []
+    for data in DATA[:1] if scale == "smoke" else DATA:
+        for named in NAMED.values():
+            found += neighbours(posteriors(scale, data, named=named), **measured(scale))
+    return found + resnet(scale, members=3 if scale == "cpu" else 4)
+
+
+def judge(records: Sequence[Record]) -> list[Finding]:
+    findings = []
+    for (case, named, compute), run in _rows(records).items():
+        floor = FLOORS.get((case, named))
+        right = run["accuracy"]
+        barriers = f"; barrier {spread(run['naive'])} → {spread(run['aligned'], 4)}" if run["naive"] else ""
+        findings.append(
+            Finding(
+                f"{case}, {named}{compute}" + ("" if floor is None else f": at least {floor:.0%}"),
+                "accuracies unknown to us",
+                f"test accuracy {spread([100 * share for share in right], 2)} %, mean std "
+                f"{np.mean(run['std']):.4f}{barriers}",
+                "confirmed" if floor is None or np.mean(right) >= floor else "not confirmed",
+                "" if floor is None else "the floor is a prototype's",
+            )
+        )
+    return findings
+
+
+def draw(figure: Any, records: Sequence[Record]) -> None:
+    rows = _rows(records)
+    axes = figure.subplots(1, 3, sharey=True)
+    places = np.arange(len(rows))
+    colours = ["#0072B2" if named == "paper" else "#E69F00" for _, named, _ in rows]
+    columns = (
+        ("test accuracy (%)", [100 * np.mean(row["accuracy"]) for row in rows.values()]),
+        ("mean std", [np.mean(row["std"]) for row in rows.values()]),
+        (
+            "barrier after alignment (nats)",
+            [np.mean(row["aligned"]) if row["aligned"] else np.nan for row in rows.values()],
+        ),
+    )
+    for axis, (label, values) in zip(axes, columns, strict=True):
+        axis.barh(places, values, color=colours, height=0.66)
+        axis.set_xlabel(label)
+    axes[0].set_yticks(places, [f"{case}, {named}{compute}" for case, named, compute in rows])
+    axes[0].invert_yaxis()
+
+
+def _rows(records: Sequence[Record]) -> dict[tuple[str, str, str], dict[str, list[float]]]:
+    pairs = of_kind(records, "pair")
+    rows = {}
+    for run in of_kind(records, "train"):
+        config = run["settings"]["config"]
+        (case,) = by_case([run])
+        mine = [one for one in pairs if one["settings"]["config"]["hash"] == config["hash"]]
+        members = run["numbers"]["members"]
+        compute = "" if config["training"]["compute"] == "float32" else f", {config['training']['compute']}"
+        rows[case, NAMED[config["training"]["optimiser"]], compute] = {
+            "accuracy": [member["test_accuracy"] for member in members],
+            "std": [member["std_mean"] for member in members],
+            "naive": heights(mine, "naive"),
+            "aligned": heights(mine, "aligned"),
+        }
+    return rows
+
+
+PRESETS = Reproduction(
+    name="presets",
+    source="Ours; the presets after Rossi et al. 2023",
+    claim="both presets train well on every data set; the regimes differ in how far the stds move",
+    tasks=tasks,
+    judge=judge,
+    draw=draw,
+    minutes={"smoke": 0.5, "cpu": 25, "paper": 10},
+    choices=("100 epochs (ResNet20: 40); prior variances of the paper where it says them",),
+    size=(8.6, 3.4),
+)
