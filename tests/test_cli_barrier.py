@@ -153,3 +153,11 @@ def test_the_page_of_two_points_has_a_plane(tmp_path, capsys):
     assert code == 0 and "posterior" not in report and "exact" in report["barrier"]["says"]
     assert len(report["plane"]["x"]) >= 9 and len(report["plane"]["points"]) == 3
     assert (tmp_path / "way" / "figures" / "plane.svg").is_file()
+
+
+def test_without_plotly_the_numbers_are_written_all_the_same(tmp_path, capsys, files, monkeypatch):  # noqa: F811
+    monkeypatch.setattr("bayesin.cli.drawing.find_spec", lambda name: None if name == "plotly" else True)
+    code, result, error = _barrier(capsys, *files, *QUICK, "--sets", "test", "--out", tmp_path / "way")
+    assert code == 0 and result["page"] is None and "pip install plotly" in error
+    assert [path.name for path in (tmp_path / "way").iterdir()] == ["barrier.json"]
+    assert main(["report", str(tmp_path / "way"), "--quiet"]) == 0  # later, from the numbers

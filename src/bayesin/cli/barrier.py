@@ -19,6 +19,7 @@ from ..files import read_json, write_json
 from ..paths import as_gaussian, geodesic, is_point, mixture
 from .artifacts import WithModel, find
 from .barrier_page import NUMBERS, write_barrier_page
+from .drawing import can_draw
 from .output import Bar, Output
 from .pairs import Pair, align_pair, load_pair
 
@@ -96,7 +97,7 @@ class Barrier(WithModel):
         result["sets"] = {name: {kind: one.to_json() for kind, one in kinds.items()} for name, kinds in found.items()}
         write_json(numbers, result)
         page = None
-        if self.page and numbers != self.out:
+        if self.page and numbers != self.out and can_draw(out):
             page = write_barrier_page(out, self, pair, given, found, aligned, log_likelihood, seconds)
         out.line(escape(f"Wrote {numbers}" if page is None else f"Wrote {numbers}; open {page.resolve().as_uri()}"))
         return result | {"file": str(numbers), "page": None if page is None else str(page)}

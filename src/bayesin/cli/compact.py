@@ -24,6 +24,7 @@ from ..symmetry import PermutationSpec, discover, verify
 from ..tensors import write_tensors
 from .artifacts import Given, WithModel, dataset_of, example_inputs, find, model_of, read, spec_of
 from .compilation import use_compilation_cache
+from .drawing import can_draw
 from .output import Output
 from .places import begin_writing, result_folder
 
@@ -94,7 +95,11 @@ class Fold(WithModel):
         numbers = _numbers(self, given, samples, found, tested)
         self._write(places, given, found, spec, numbers)
         folder = places[-1].parent
-        page = self._page(out, folder, given, samples, found, tested, spec, seconds) if self.page else None
+        page = (
+            self._page(out, folder, given, samples, found, tested, spec, seconds)
+            if self.page and can_draw(out)
+            else None
+        )
         _show(out, spec, found, tested, origin)
         wrote = f"Wrote {places[-1]}, {FILES[0]} and {FILES[1]}"
         out.line(escape(wrote if page is None else f"{wrote}; open {page.resolve().as_uri()}"))

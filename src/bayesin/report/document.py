@@ -19,7 +19,7 @@ from ..files import read_json, write_json
 from .consistency import check_consistency
 from .convert import BARRIER, report_of_barrier
 
-NAME = "report.json"
+NAME, NUMBERS = "report.json", "barrier.json"
 FORMAT, VERSION = "bayesin-report", 1
 
 
@@ -34,6 +34,8 @@ def write_report(folder: Path | str, report: Mapping[str, Any]) -> Path:
 def read_report(place: Path | str) -> dict[str, Any]:
     """Reads the `report.json` of a run folder, or a file of `bayesin barrier`; refuses what no page could show."""
     path = Path(place) if Path(place).is_file() else Path(place) / NAME
+    if not path.is_file() and (Path(place) / NUMBERS).is_file():  # of a barrier that was measured without a page
+        path = Path(place) / NUMBERS
     if not path.is_file():
         raise ArtifactError(f"{place} has no {NAME}; give a folder that demo, barrier, compact or reproduce wrote")
     report = read_json(path)
