@@ -171,7 +171,7 @@ def draw_swaps(figure: Any, records: Sequence[Record]) -> None:
                 )
                 axis.fill_between(initial, mean - around, mean + around, color=colour, alpha=0.2, lw=0)
             axis.set(xlabel="transpositions at the start", ylabel=label)
-        axes[0].legend()
+        axes[1].legend(loc="center right")
     for one in _of(records, "line"):
         for line in one["numbers"]["lines"]:
             axes[3].plot(one["numbers"]["taus"], line["transpositions"], color="#0072B2", marker="", lw=1)
@@ -184,7 +184,7 @@ def draw_dynamics(figure: Any, records: Sequence[Record]) -> None:
     if found:
         numbers = found[0]["numbers"]
         maps = {kind: np.array(numbers[f"{kind}_loss"]["test"]) for kind in ("naive", "matched")}
-        top = max(float(values.max()) for values in maps.values())
+        top = max(float(values[1:].max()) for values in maps.values())  # the untrained would use up all colours
         for axis, (kind, title) in zip(axes, (("naive", "as they are"), ("matched", "after matching")), strict=False):
             image = axis.imshow(
                 maps[kind], origin="lower", aspect="auto", extent=(0, 1, 0, len(maps[kind]) - 1), vmin=0, vmax=top
