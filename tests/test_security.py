@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bayesin.cli.main import main
-from bayesin.data import fetch
+from bayesin.data import fetch, load
 from bayesin.errors import BayesinError, DataError
 from bayesin.files import parse_json, read_json, remove_leftovers, write_bytes
 from bayesin.store import save_posterior
@@ -144,6 +144,9 @@ def test_archives_cannot_climb_out(tmp_path):
     assert list(work.iterdir()) == [] and not (tmp_path / "climbed").exists()
     with zipfile.ZipFile(tmp_path / "up.npz", "w") as file:
         file.writestr("../climbed", b"evil")
+        file.writestr("two\nlines", b"evil")
+    with pytest.raises(DataError, match="two.{1,2}nlines"):
+        load(str(tmp_path / "up.npz"))
     assert main(["train", "--data", str(tmp_path / "up.npz"), "--out", str(tmp_path / "run")]) == 2
     assert not (tmp_path / "climbed").exists()
 

@@ -44,18 +44,14 @@ def test_numbers_at_the_edge_stay_finite_or_say_why_not(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "faults", [["kill", "--count", "6"], ["two", "disk", "--count", "25"], ["members", "--count", "10"]]
-)
+@pytest.mark.parametrize("faults", [["train", "--count", "10"], ["disk", "members", "--count", "5"]])
 def test_nothing_is_lost(tmp_path, faults):
     """The faults that need processes of their own."""
     command = [sys.executable, "-m", "torture", *faults, "--out", str(tmp_path / "table.json")]
     done = subprocess.run(command, cwd=HERE, env=os.environ, capture_output=True, text=True, timeout=290)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = json.loads((tmp_path / "table.json").read_text())
-    assert rows and all(
-        row["lost"] == 0 and (row["tries"] or row["skipped"] or row["group"] == "kill") for row in rows
-    )
+    assert rows and all(row["lost"] == 0 and (row["tries"] or row["skipped"]) for row in rows)
 
 
 def test_the_fuzzer_makes_the_same_files_for_the_same_seed():

@@ -19,7 +19,8 @@ SIGNALS = {"SIGKILL": signal.SIGKILL, "SIGTERM": signal.SIGTERM, "Ctrl-C": signa
 
 def kill(count: int, scratch: Path, jobs: tuple[str, ...] = tuple(JOBS), seed: int = 0) -> list[Tally]:
     """`count` kills, and a sixth as many of the gentler signals, spread evenly over the verbs."""
-    given, draws = prepare(scratch), random.Random(seed)
+    given = prepare(scratch) if any(not name.startswith("train") for name in jobs) else scratch
+    draws = random.Random(seed)
     whole_runs = {name: _undisturbed(JOBS[name], given, scratch) for name in jobs}
     tallies = [Tally(f"{kind} of {name}") for kind in SIGNALS for name in jobs]
     for place, tally in enumerate(tallies):

@@ -52,7 +52,7 @@ def _large(count: int, folder: Path) -> tuple[str, list[str]]:
     from bayesin import Gaussian, PermutationSpec, align, permute
     from bayesin.store import load_posterior, save_posterior
 
-    width, depth, draws = 1024, max(2, 96 * count // 100), np.random.default_rng(0)
+    width, depth, draws = 1024, max(2, 97 * count // 100), np.random.default_rng(0)
     axes: dict[str, list[str]] = {"w000": ["64", "g0"]}
     axes |= {f"w{n:03d}": [f"g{n - 1}", f"g{n}"] for n in range(1, depth)} | {"w999": [f"g{depth - 1}", "10"]}
     spec = PermutationSpec.parse(axes, {f"g{n}": width for n in range(depth)})

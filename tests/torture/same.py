@@ -21,7 +21,7 @@ codes = [
     main(["train", *tiny, "--batch", "50", "--epochs", "2", "--method", "ensemble", "--members", "5", "--quiet",
           "--out", f"{out}/many"]),
     main(["compact", f"{out}/many", "--quiet", "--out", f"{out}/one"]),
-    main(["explain", f"{out}/two/posterior-0.safetensors", "--quiet"]),
+    main(["explain", "mlp", "--quiet"]),
 ]
 sys.exit(max(codes))
 """

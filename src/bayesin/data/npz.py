@@ -53,7 +53,8 @@ def _members(archive: zipfile.ZipFile, path: Path) -> dict[str, zipfile.ZipInfo]
     names = [member.filename.removesuffix(".npy") for member in archive.infolist()]
     for name in ARRAYS:
         if name not in names:
-            raise DataError(f"{path} has no array '{name}'; it holds {', '.join(names[:8]) or 'nothing'}")
+            held = ", ".join(one if one.isprintable() else repr(one) for one in names[:8])
+            raise DataError(f"{path} has no array '{name}'; it holds {held[:200] or 'nothing'}")
         if names.count(name) > 1:
             raise DataError(f"{path} has '{name}' {names.count(name)} times")
     return {name: archive.infolist()[names.index(name)] for name in ARRAYS}

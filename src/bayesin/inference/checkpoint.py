@@ -5,9 +5,12 @@ it all. One that cannot be read, or holds other bits than were written, is remov
 """
 
 import json
+import logging
 import re
 import shutil
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -74,7 +77,8 @@ class Checkpoints:
         about["checksum"] = _checksum(about, resumed.leaves)
         args = ocp.args.Composite(state=ocp.args.StandardSave(state), about=ocp.args.JsonSave(about))
         try:
-            self._open().save(resumed.step, args=args)
+            with _quiet():
+                self._open().save(resumed.step, args=args)
         except OSError as error:
             raise ArtifactError(f"cannot write a checkpoint to {self.folder}: {error.strerror or error}") from error
         except Exception as error:  # the storage layers of orbax have their own words for a full disk
@@ -85,7 +89,8 @@ class Checkpoints:
         """Returns the newest checkpoint that can be read, or None; refuses one of another run."""
         for step in reversed(self.steps):
             try:
-                about, leaves = self._read(step, like)
+                with _quiet():
+                    about, leaves = self._read(step, like)
             except Exception:  # orbax raises what its storage layers raise
                 shutil.rmtree(self.folder / str(step), ignore_errors=True)
                 self._manager = None
@@ -129,6 +134,20 @@ class Checkpoints:
                     f"{self.folder} holds checkpoints of another run ({name} was {there!r:.60}, now {here!r:.60}); "
                     "give this run a folder of its own"
                 )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """What orbax and its threads log about an error, tracebacks too, is said once and in one line by us."""
+    loggers = [logging.getLogger(name) for name in ("absl", "asyncio", "concurrent.futures")]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
 
 
 def checksum(*arrays: Any) -> int:
