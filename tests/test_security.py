@@ -145,7 +145,7 @@ def test_archives_cannot_climb_out(tmp_path):
     with zipfile.ZipFile(tmp_path / "up.npz", "w") as file:
         file.writestr("../climbed", b"evil")
         file.writestr("two\nlines", b"evil")
-    with pytest.raises(DataError, match="two.{1,2}nlines"):
+    with pytest.raises(DataError, match=r"two.{1,2}nlines"):
         load(str(tmp_path / "up.npz"))
     assert main(["train", "--data", str(tmp_path / "up.npz"), "--out", str(tmp_path / "run")]) == 2
     assert not (tmp_path / "climbed").exists()
