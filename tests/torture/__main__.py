@@ -12,14 +12,14 @@ from pathlib import Path
 from . import disk, files, guided, kill, load, same, science, together
 from .common import Tally, dump
 
-# Fault -> (function, tries at count 100). In the order of their cost; the whole takes about 25 minutes on two cores.
+# Fault -> (function, tries at count 100), the cheap ones first.
 FAULTS: dict[str, tuple[Callable[[int, Path], list[Tally]], int]] = {
     "science": (science.refusals, 1),
     "edges": (science.edges, 100),
     "files": (files.fuzz, 1000),
     "flips": (files.flips, 600),
     "checkpoints": (files.checkpoints, 200),
-    "guided": (guided.guided, 2000),
+    "guided": (guided.guided, 1000),
     "members": (same.members, 20),
     "hashes": (same.hash_seeds, 4),
     "two": (together.two_at_once, 4),
