@@ -61,7 +61,7 @@ class Landscape(Task):
 
 
 def tasks(scale: str) -> list[Task]:
-    resolution, samples = {"smoke": (7, 4), "cpu": (15, 8), "paper": (31, 16)}[scale]
+    resolution, samples = {"smoke": (7, 4), "cpu": (11, 4), "paper": (31, 16)}[scale]
     return [Landscape(posteriors(scale, "cifar10"), resolution, samples)]
 
 

@@ -43,14 +43,14 @@ def run_ray(
     todo = everything(tasks)
     runs = Path(runs).resolve()
     runs.mkdir(parents=True, exist_ok=True)
-    limits = ray.cluster_resources()
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     work = ray.remote(_work)
     places: dict[str, Any] = {}
     for task in todo:
         if standing(runs / task.name).state == "done":
             continue
         needs = [places[need.name] for need in task.needs if need.name in places]
-        options = _options(task.resources, limits)
+        options = _options(task.resources, nodes)
         places[task.name] = work.options(name=task.name, **options).remote(task, str(runs), _text(root), *needs)
     titles = {place: task.title for task in todo if (place := places.get(task.name)) is not None}
     _wait(ray, titles, len(todo), on_event)
@@ -87,13 +87,13 @@ def _outcome(ray: Any, place: Any) -> str:
         return f"lost: {str(error).splitlines()[0]}"
 
 
-def _options(asked: Resources, limits: dict[str, float]) -> dict[str, Any]:
-    """What Ray is told; a machine without accelerators, or a small one, is not asked for more than it has."""
-    gpus = asked.gpus if limits.get("GPU") else 0
+def _options(asked: Resources, nodes: list[dict[str, float]]) -> dict[str, Any]:
+    """What Ray is told. A task runs on one node: asked for more than the largest has, it would wait for ever."""
+    most = {name: max((node.get(name, 0.0) for node in nodes), default=0.0) for name in ("CPU", "GPU", "memory")}
     return {
-        "num_cpus": min(asked.cpus, limits.get("CPU", asked.cpus)),
-        "num_gpus": gpus,
-        "memory": int(min(asked.memory, limits.get("memory", asked.memory))),
+        "num_cpus": min(asked.cpus, most["CPU"]),
+        "num_gpus": min(asked.gpus, most["GPU"]),
+        "memory": int(min(asked.memory, most["memory"])),
         "max_retries": RETRIES,
     }
 

@@ -1,0 +1,255 @@
+"""Campaigns: every task once, whatever happened before; failures kept; the state readable at any time."""
+
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bayesin.errors import ArtifactError, ConfigError, TrainingError
+from bayesin.experiments import RunConfig, make_training, run
+from bayesin.experiments.campaign import (
+    Desk,
+    Pair,
+    Task,
+    Train,
+    everything,
+    neighbours,
+    perform,
+    read_campaigns,
+    run_local,
+    standing,
+    write_ledger,
+)
+from bayesin.experiments.campaign.training import packs
+from bayesin.store import load_posterior
+
+
+def small(**changes) -> RunConfig:
+    fields = {"members": 2, "epochs": 3, "batch": 100} | changes
+    return RunConfig("digits", "mlp", make_training("vi", fields), width=8, depth=2, limit=300, test_samples=4)
+
+
+@dataclass(frozen=True)
+class Note(Task):
+    """Appends a line to a file each time it is really done."""
+
+    text: str
+    after: tuple["Note", ...] = ()
+    fails: bool = False
+
+    kind = "note"
+
+    @property
+    def title(self):
+        return f"note {self.text}"
+
+    @property
+    def needs(self):
+        return self.after
+
+    def perform(self, folder, bench):
+        with open(bench.runs / "log", "a") as log:
+            log.write(f"{self.text}\n")
+        bench.tell("working")
+        if self.fails:
+            raise TrainingError("it diverged")
+        return {"text": self.text, "bad": float("nan")}
+
+
+def logged(runs: Path) -> list[str]:
+    return (runs / "log").read_text().split() if (runs / "log").exists() else []
+
+
+def test_names_come_from_what_decides_the_result():
+    assert Note("a").name == Note("a").name != Note("b").name
+    assert Note("a", after=(Note("b"),)).name != Note("a").name
+    assert Train(small()).name == small().name  # the folder of `bayesin train`
+    assert Pair(small()).name == Pair(small(checkpoint_minutes=9.0)).name  # saving more often decides nothing
+    assert Pair(small()).name != Pair(small(epochs=4)).name
+
+
+def test_needs_come_first_and_once():
+    shared = Note("first")
+    found = everything([Note("left", (shared,)), Note("right", (shared, Note("left", (shared,))))])
+    assert [task.text for task in found] == ["first", "left", "right"]
+
+
+@pytest.mark.parametrize("workers", [0, 3])
+def test_every_task_is_done_once_and_again_not_at_all(tmp_path, workers):
+    tasks = [Note(str(i), after=(Note("root"),)) for i in range(5)]
+    found = run_local(tasks, tmp_path, workers=workers)
+    assert sorted(logged(tmp_path)) == ["0", "1", "2", "3", "4", "root"]
+    assert {one.state for one in found.values()} == {"done"}
+    assert found[tasks[0].name].numbers == {"text": "0", "bad": None}  # JSON has no NaN
+    run_local(tasks, tmp_path, workers=workers)
+    assert len(logged(tmp_path)) == 6
+
+
+def test_a_failure_is_kept_passed_on_and_tried_again(tmp_path):
+    bad = Note("bad", fails=True)
+    child = Note("child", after=(bad,))
+    found = run_local([Note("good"), child], tmp_path)
+    assert found[bad.name].state == found[child.name].state == "failed"
+    assert found[bad.name].error == "it diverged"
+    assert "it diverged" in (found[child.name].error or "") and "child" not in logged(tmp_path)
+    assert found[Note("good").name].state == "done"
+    run_local([bad], tmp_path)
+    assert logged(tmp_path).count("bad") == 2
+
+
+def test_an_interrupt_stops_and_the_next_call_goes_on(tmp_path):
+    def stop(event):
+        if event.title == "note 2" and event.note:
+            raise KeyboardInterrupt
+
+    tasks = [Note(str(i)) for i in range(4)]
+    with pytest.raises(KeyboardInterrupt):
+        run_local(tasks, tmp_path, on_event=stop)
+    assert [standing(tmp_path / task.name).state for task in tasks] == ["done", "done", "interrupted", "left"]
+    run_local(tasks, tmp_path)
+    assert logged(tmp_path) == ["0", "1", "2", "2", "3"]
+
+
+def test_no_task_begins_after_the_time_is_up(tmp_path):
+    found = run_local([Note("late")], tmp_path, seconds=-1)
+    assert [one.state for one in found.values()] == ["left"] and not logged(tmp_path)
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"status": "done"}'])
+def test_a_damaged_record_is_work_not_done(tmp_path, damage):
+    task = Note("again")
+    run_local([task], tmp_path)
+    (tmp_path / task.name / "provenance.json").write_bytes(damage)
+    if damage == b'{"status": "done"}':
+        (tmp_path / task.name / "numbers.json").write_bytes(b"{")
+    assert standing(tmp_path / task.name).state in ("left", "interrupted")
+    run_local([task], tmp_path)
+    assert logged(tmp_path) == ["again", "again"]
+
+
+def test_ten_at_once_do_each_task_exactly_once(tmp_path):
+    # The lock belongs to an open file, so threads stand for processes; `make torture` uses processes.
+    tasks = [Note(str(i)) for i in range(20)]
+    with ThreadPoolExecutor(10) as pool:
+        list(pool.map(lambda _: run_local(tasks, tmp_path), range(10)))
+    assert sorted(logged(tmp_path), key=int) == [str(i) for i in range(20)]
+    assert not list(tmp_path.glob("*/.lock")) and not list(tmp_path.rglob(".tmp-*"))
+
+
+def test_runs_of_one_shape_are_packed():
+    tasks = [Train(small(prior_variance=v, temperature=t)) for v in (0.01, 0.1) for t in (0.5, 1.0)]
+    other = [Train(small(epochs=4)), Train(small(temperature_meaning="posterior"))]
+    assert packs([*tasks, *other]) == [tasks, other[:1], other[1:]]
+
+
+def test_trained_together_is_trained_alone(tmp_path):
+    configs = [small(prior_variance=v) for v in (0.01, 0.1)]
+    run_local([Train(config) for config in configs], tmp_path / "packed")
+    for config in configs:
+        alone = run(config, tmp_path / "alone" / config.name)
+        packed = standing(tmp_path / "packed" / config.name)
+        assert packed.numbers["members"] == json.loads(json.dumps(alone.results["members"]))
+        for member in range(2):
+            ours, theirs = (
+                load_posterior(tmp_path / kind / config.name / f"posterior-{member}.safetensors")
+                for kind in ("packed", "alone")
+            )
+            for leaf, other in zip(_leaves(ours), _leaves(theirs), strict=True):
+                np.testing.assert_array_equal(leaf, other)
+    assert not list((tmp_path / "packed").glob(".together-*"))
+
+
+def _leaves(posterior):
+    import jax
+
+    return [np.asarray(leaf) for leaf in jax.tree.leaves((posterior.mean, posterior.std))]
+
+
+def test_one_that_diverges_does_not_take_its_pack_along(tmp_path):
+    good, bad = small(), small(learning_rate=1e6)
+    found = run_local(neighbours(good, samples=2, taus=3) + neighbours(bad, samples=2, taus=3), tmp_path)
+    assert found[good.name].state == "done" and found[bad.name].state == "failed"
+    assert found[Pair(good, samples=2, taus=3).name].state == "done"
+    assert "needs" in (found[Pair(bad, samples=2, taus=3).name].error or "")
+
+
+def test_a_pair_measures_what_the_library_measures(tmp_path):
+    import jax
+
+    import bayesin
+
+    task = Pair(small(), samples=4, taus=3, train_samples=2)
+    numbers = run_local([task], tmp_path)[task.name].numbers
+    desk = Desk(tmp_path)
+    data, model = desk.prepared(task.config)
+    first, second = (load_posterior(tmp_path / task.config.name / f"posterior-{i}.safetensors") for i in (0, 1))
+    key = jax.random.fold_in(jax.random.key(0), 1)
+    naive = bayesin.barrier(
+        bayesin.geodesic(first, second), model.apply, (data.x_test, data.y_test), key=key, samples=4, taus=3
+    )
+    assert numbers["naive"]["test"]["nll"] == naive.nll.tolist()
+    assert set(numbers["aligned"]) == {"test", "train"}
+    assert numbers["w2_squared"][1] <= numbers["w2_squared"][0]
+
+
+def test_status_tells_done_failed_and_left_and_the_time_left(tmp_path):
+    tasks = [Note("a"), Note("b", fails=True), Note("c")]
+    write_ledger("notes", tasks, tmp_path)
+    (empty,) = read_campaigns(tmp_path)
+    assert empty.counts["left"] == 3 and empty.seconds_left is None
+    run_local(tasks[:2], tmp_path)
+    (found,) = read_campaigns(tmp_path)
+    assert found.counts == {"done": 1, "running": 0, "failed": 1, "interrupted": 0, "left": 1}
+    done = standing(tmp_path / tasks[0].name)
+    assert found.seconds_left == done.seconds  # as long as what was done of its kind
+
+
+def test_status_sees_a_task_that_runs(tmp_path):
+    inside, go_on = threading.Event(), threading.Event()
+
+    def wait(event):
+        if event.note:
+            inside.set()
+            go_on.wait(30)
+
+    tasks = [Note("slow")]
+    write_ledger("notes", tasks, tmp_path)
+    thread = threading.Thread(target=run_local, args=(tasks, tmp_path), kwargs={"on_event": wait})
+    thread.start()
+    assert inside.wait(30)
+    assert read_campaigns(tmp_path)[0].counts["running"] == 1
+    go_on.set()
+    thread.join(30)
+    assert read_campaigns(tmp_path)[0].counts["done"] == 1
+
+
+LEDGER = '{"format": "bayesin-campaign", "version": 1, "name": "x", "tasks": [{"name": %s, "kind": "", "title": ""}]}'
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "{}", "{", '{"format": "bayesin-campaign", "version": 2}', LEDGER % '"../up"']
+)
+def test_a_ledger_of_something_else_is_refused(tmp_path, text):
+    (tmp_path / "campaigns").mkdir()
+    (tmp_path / "campaigns" / "x.json").write_text(text)
+    with pytest.raises(ArtifactError):
+        read_campaigns(tmp_path)
+
+
+def test_the_engine_for_clusters_says_when_ray_is_missing(tmp_path, monkeypatch):
+    import sys
+
+    from bayesin.experiments.campaign.ray import run_ray
+
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ConfigError, match="pip install"):
+        run_ray([Note("a")], tmp_path)
+
+
+def test_perform_waits_for_needs_that_are_not_done(tmp_path):
+    found = perform(Note("child", after=(Note("parent"),)), Desk(tmp_path))
+    assert found.state == "failed" and "is not done" in (found.error or "")
