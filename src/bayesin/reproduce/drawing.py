@@ -58,6 +58,12 @@ def legend(figure: Any, axis: Any) -> None:
         figure.legend(handles, labels, loc="outside upper left", ncols=3)
 
 
+def inside(axis: Any, **options: Any) -> None:
+    """A legend inside a panel, where there is anything to name."""
+    if axis.get_legend_handles_labels()[0]:
+        axis.legend(**options)
+
+
 def failures(figure: Any, records: Sequence[Record]) -> None:
     """Names what failed, in the figure itself."""
     failed = [one for one in records if one["state"] == "failed"]

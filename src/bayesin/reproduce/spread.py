@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..experiments.campaign import Task
+from . import drawing
 from .reproduction import Finding, Record, Reproduction, of_kind
 from .samples import Spread, three
 
@@ -95,7 +96,7 @@ def draw_pruning(figure: Any, records: Sequence[Record]) -> None:
     axis.set(xscale="log", xlabel="weights kept (%)", ylabel="test accuracy (%)", ylim=(0, 101))
     axis.set_xticks([1, 5, 10, 20, 50, 100], ["1", "5", "10", "20", "50", "100"])
     axis.minorticks_off()
-    axis.legend(loc="center left", bbox_to_anchor=(1, 0.5))
+    drawing.inside(axis, loc="center left", bbox_to_anchor=(1, 0.5))
 
 
 STDS = Reproduction(

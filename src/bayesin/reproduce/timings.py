@@ -13,6 +13,7 @@ from ..experiments import RunConfig
 from ..experiments.campaign import Bench, Resources, Task, Train
 from ..experiments.campaign.pair import load_pair
 from ..matching import align
+from . import drawing
 from .barriers import resnet
 from .grids import MLP_WIDTHS, RESNET_WIDTHS
 from .reproduction import Finding, Record, Reproduction, of_kind
@@ -111,7 +112,7 @@ def draw(figure: Any, records: Sequence[Record]) -> None:
         axis.set_xticks(widths, [f"{width:g}" for width in widths])
         axis.minorticks_off()
     axes[0].set_ylabel("alignment (s); dotted: one minute")
-    axes[0].legend()
+    drawing.inside(axes[0])
 
 
 def _by_network(found: Sequence[Record]) -> dict[str, list[Record]]:

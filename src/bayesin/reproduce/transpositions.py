@@ -15,6 +15,7 @@ from ..experiments.points import Descent
 from ..experiments.studies import Setting, dynamics_study, interpolation_study, transposition_study, uniform_start
 from ..inference import Ensemble
 from ..symmetry import discover
+from . import drawing
 from .reproduction import Finding, Record, Reproduction, Verdict, of_kind
 from .words import rank_correlation
 
@@ -198,7 +199,7 @@ def draw_dynamics(figure: Any, records: Sequence[Record]) -> None:
             axes[2].plot(one["numbers"][f"{kind}_barrier"]["test"], color=colour, marker="", label=label)
     axes[2].set(xlabel="epoch", ylabel="test barrier (nats)", title="barrier")
     axes[2].set_ylim(bottom=0)
-    axes[2].legend()
+    drawing.inside(axes[2])
 
 
 def _network(scale: str) -> tuple[RunConfig, Descent]:
