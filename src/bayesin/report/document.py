@@ -146,6 +146,7 @@ _REPORT = {
         "units": [{"name": "text", "size": "number?", "pruned": _NUMBERS}],
         "pruned_says": "text",
     },
+    "claims": [{name: "text" for name in ("claim", "paper", "ours", "verdict", "reason")}],
     "pictures": [{"title": "text", "image": "text", "label": "text", "says": "text"}],
     "tables": [{"title": "text", "columns": ["text"], "rows": [["any"]], "says": "text"}],
     "run": {

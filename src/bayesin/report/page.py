@@ -31,6 +31,7 @@ SCRIPTS = (
     "alignment",
     "compact",
     "posterior",
+    "claims",
     "pictures",
     "run",
     "main",

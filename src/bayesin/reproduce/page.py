@@ -23,15 +23,7 @@ def write_report(out: Path, result: Mapping[str, Any]) -> Path:
 def report_of(result: Mapping[str, Any], svg: bytes) -> dict[str, Any]:
     """The report of a reproduction."""
     name, findings = str(result["name"]), result["findings"]
-    rows = [[one["claim"], one["paper"], one["ours"], one["verdict"], one["reason"]] for one in findings]
-    tables = [
-        {
-            "title": "Claims",
-            "columns": ["claim", "the paper", "measured here", "verdict", "why"],
-            "rows": rows,
-            "says": "Means with standard deviations over seeds or pairs, their number in brackets.",
-        }
-    ]
+    tables = []
     open_ones = [one for one in result["records"] if one["state"] != "done"]
     if open_ones:
         listed = [[one["title"], one["state"], one["error"] or ""] for one in open_ones]
@@ -52,6 +44,7 @@ def report_of(result: Mapping[str, Any], svg: bytes) -> dict[str, Any]:
             f"{result['source']}. Scale: {result['scale']}, on {', '.join(result['devices']) or 'this machine'}."
         ],
         "summary": _summary(findings),
+        "claims": [dict(one) for one in findings],
         "pictures": [
             {
                 "title": str(result["source"]),
@@ -75,7 +68,12 @@ def _summary(findings: list[Mapping[str, str]]) -> list[dict[str, str]]:
     for one in findings:
         counts[one["verdict"]] = counts.get(one["verdict"], 0) + 1
     return [
-        {"label": verdict.capitalize(), "value": str(counts[verdict]), "unit": "claims", "tone": tone}
+        {
+            "label": verdict.capitalize(),
+            "value": str(counts[verdict]),
+            "unit": "claim" if counts[verdict] == 1 else "claims",
+            "tone": tone,
+        }
         for verdict, tone in TONES.items()
         if verdict in counts
     ]

@@ -1,7 +1,7 @@
 // Reads the embedded data, builds the sections, follows the theme.
 
 const SECTIONS = [
-  ["pictures", "Figure", picturesSection], ["barrier", "Barrier", barrierSection], ["walk", "Walk", walkSection], ["plane", "Landscape", planeSection], ["alignment", "Alignment", alignmentSection],
+  ["claims", "Claims", claimsSection], ["pictures", "Figure", picturesSection], ["barrier", "Barrier", barrierSection], ["walk", "Walk", walkSection], ["plane", "Landscape", planeSection], ["alignment", "Alignment", alignmentSection],
   ["compact", "One Gaussian", compactSection], ["posterior", "Posteriors", posteriorSection], ["tables", "Tables", tablesSection], ["run", "What was run", runSection],
 ];
 
