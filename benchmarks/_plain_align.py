@@ -39,3 +39,15 @@ def plain_align(target: list[dict], source: list[dict], spec, order, relative_to
         if not progress:
             break
     return perms, history
+
+
+def plain_move(source: list[dict], spec, perms) -> list[dict]:
+    """Returns the trees with their units in the order found, which is what the search is for."""
+    return [{path: _moved(leaf, spec.axes[path], perms) for path, leaf in tree.items()} for tree in source]
+
+
+def _moved(leaf, axes, perms):
+    for axis, factors in enumerate(axes):
+        if factors and factors[0].group:
+            leaf = np.take(leaf, perms[factors[0].group], axis=axis)
+    return leaf

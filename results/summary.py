@@ -35,7 +35,7 @@ def main() -> None:
 def _tables(results: dict[str, dict]) -> list[str]:
     lines = []
     for name, result in results.items():
-        lines += [f"### `{name}`: {result['claim']}", "", f"{result['source']}. {_compute(result)}", ""]
+        lines += [f"## `{name}`: {result['claim']}", "", f"{result['source']}. {_compute(result)}", ""]
         lines += ["| claim | the paper | measured | verdict | why |", "|---|---|---|---|---|"]
         for one in result["findings"]:
             cells = [one[column] for column in ("claim", "paper", "ours", "verdict", "reason")]
@@ -45,7 +45,7 @@ def _tables(results: dict[str, dict]) -> list[str]:
         lines += [f"- {one}" for one in said] + [""]
     missing = [name for name in CATALOGUE if name not in results]
     if missing:
-        lines += ["### Not measured at this scale yet", "", ", ".join(f"`{name}`" for name in missing), ""]
+        lines += ["## Not measured at this scale yet", "", ", ".join(f"`{name}`" for name in missing), ""]
     return lines[:-1]
 
 

@@ -292,7 +292,7 @@ def test_npz_that_is_absent_or_not_an_archive(tmp_path):
     with pytest.raises(DataError, match="there is no file"):
         load(tmp_path / "none.npz")
     (tmp_path / "folder.npz").mkdir()
-    with pytest.raises(DataError, match="cannot read"):
+    with pytest.raises(DataError, match="is not a file"):
         load(tmp_path / "folder.npz")
     for content in (b"", b"PK", b"\x93NUMPY", b"text"):
         (tmp_path / "bad.npz").write_bytes(content)
