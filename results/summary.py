@@ -17,13 +17,17 @@ BEGIN, END = "<!-- made by summary.py -->", "<!-- end -->"
 
 
 def main() -> None:
-    found = {path.stem: read_reproduction(path) for path in sorted((HERE / "numbers").glob("*.json"))}
+    # What the papers' sizes were not reached for is shown at the largest scale that was.
+    paths = {
+        path.stem: path for folder in ("numbers/cpu", "numbers") for path in sorted((HERE / folder).glob("*.json"))
+    }
+    found = {name: read_reproduction(path) for name, path in paths.items()}
     done = {one["name"]: one for result in found.values() for one in result["records"] if one["state"] == "done"}
     results = {}
     for name in (name for name in CATALOGUE if name in found):
         records = [one if one["state"] == "done" else done.get(one["name"], one) for one in found[name]["records"]]
         results[name] = judged(found[name] | {"records": records})
-        write_bytes(HERE / "numbers" / f"{name}.json", as_text(results[name]).encode())
+        write_bytes(paths[name], as_text(results[name]).encode())
         for path in draw(results[name], HERE / "figures" / name):
             if path.suffix == ".pdf":
                 path.unlink()  # for papers: `bayesin reproduce --redraw` makes it again
@@ -45,7 +49,7 @@ def _tables(results: dict[str, dict]) -> list[str]:
         lines += [f"- {one}" for one in said] + [""]
     missing = [name for name in CATALOGUE if name not in results]
     if missing:
-        lines += ["## Not measured at this scale yet", "", ", ".join(f"`{name}`" for name in missing), ""]
+        lines += ["## Not measured yet", "", ", ".join(f"`{name}`" for name in missing), ""]
     return lines[:-1]
 
 
