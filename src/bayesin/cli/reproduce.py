@@ -124,5 +124,5 @@ def _show_list(out: Output, runs: Path) -> dict[str, Any]:
             {"name": name, "source": one.source, "claim": one.claim, "minutes": dict(one.minutes), "done": done}
         )
     out.table("What can be reproduced", ["name", "claim", "minutes", "tasks done"], rows)
-    out.line("Minutes and tasks are for the scales smoke, cpu (two cores) and paper (one H200).")
+    out.line("Minutes (about) and tasks are for the scales smoke, cpu (two cores) and paper (one H200).")
     return {"reproductions": listed}

@@ -39,7 +39,7 @@ class Reproduction:
     tasks: Callable[[str], Sequence[Task]]  # by scale
     judge: Callable[[Sequence[Record]], list[Finding]]
     draw: Callable[[Any, Sequence[Record]], None]  # on a matplotlib figure
-    minutes: Mapping[str, float]  # by scale; smoke and cpu on two cores, paper on one H200; measured
+    minutes: Mapping[str, float]  # by scale, about: smoke and cpu on two cores, paper on one H200
     choices: tuple[str, ...] = ()  # ours, where the papers are silent
     size: tuple[float, float] = (7.0, 3.0)  # of the figure, in inches
 
