@@ -44,13 +44,24 @@ def _tables(results: dict[str, dict]) -> list[str]:
         for one in result["findings"]:
             cells = [one[column] for column in ("claim", "paper", "ours", "verdict", "reason")]
             lines.append("| " + " | ".join(cell.replace("|", "∣") for cell in cells) + " |")
-        lines += ["", f"![{result['claim']}](figures/{name}.png)", ""]
+        lines += ["", *_all_numbers(name, result)]
+        lines += [f"![{result['claim']}](figures/{name}.png)", ""]
         said = [*(f"Choice: {choice}." for choice in result["choices"]), *result.get("remarks", [])]
         lines += [f"- {one}" for one in said] + [""]
     missing = [name for name in CATALOGUE if name not in results]
     if missing:
         lines += ["## Not measured yet", "", ", ".join(f"`{name}`" for name in missing), ""]
     return lines[:-1]
+
+
+def _all_numbers(name: str, result: dict) -> list[str]:
+    """The table of a reproduction that is one, the paper's numbers in brackets."""
+    table = CATALOGUE[name].table
+    rows = [] if table is None else table(result["records"])
+    if not rows:
+        return []
+    head = ["| " + " | ".join(rows[0]) + " |", "|---" + "|--:" * (len(rows[0]) - 1) + "|"]
+    return [*head, *("| " + " | ".join(row) + " |" for row in rows[1:]), "", "In brackets: the paper.", ""]
 
 
 def _compute(result: dict) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..files import read_bytes, write_json
 from ..report.page import write_page
+from .catalogue import find
 
 TONES = {"confirmed": "good", "partly": "neutral", "not confirmed": "bad", "not measured": "neutral"}
 
@@ -28,6 +29,10 @@ def report_of(result: Mapping[str, Any], svg: bytes) -> dict[str, Any]:
     if open_ones:
         listed = [[one["title"], one["state"], one["error"] or ""] for one in open_ones]
         tables.append({"title": "Not done", "columns": ["task", "state", "error"], "rows": listed})
+    shown = find(name).table
+    if shown is not None and (found := shown(result["records"])):
+        says = "The paper's number, where it has one, is in brackets."
+        tables.append({"title": "All numbers", "columns": found[0], "rows": found[1:], "says": says})
     if result["choices"]:
         chosen = [[choice] for choice in result["choices"]]
         tables.append({"title": "Our choices", "columns": ["where the papers are silent"], "rows": chosen})

@@ -42,6 +42,9 @@ class Reproduction:
     minutes: Mapping[str, float]  # by scale, about: smoke and cpu on two cores, paper on one H200
     choices: tuple[str, ...] = ()  # ours, where the papers are silent
     size: tuple[float, float] = (7.0, 3.0)  # of the figure, in inches
+    table: Callable[[Sequence[Record]], list[list[str]]] | None = (
+        None  # all numbers as text, the first row names them
+    )
 
 
 def record(task: Task, found: Standing) -> dict[str, Any]:
