@@ -181,6 +181,8 @@ TABLE1 = Reproduction(
         "four HMC chains of 8 + 30 iterations of 1,500 leapfrog steps of 0.001 (the paper: one of 10,000 × 500), "
         "gradients in three bfloat16 passes, energies in float32",
         "200 draws of each Gaussian; TV with its ½",
+        "matching to the mean stops when the stds no longer shrink, which for HMC and activations is after one pass: "
+        "its rows are those of the first sample",
         "networks start as ours do (He), not as PyTorch's",
         "the Gaussian of the fourth claim is picked by training likelihood, a rule made after a first choice had "
         "failed: full weight matching with the iterated mean and low rank reached agreement 0.8704",
