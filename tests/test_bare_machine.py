@@ -1,0 +1,70 @@
+"""A machine with nothing but JAX, flax, optax, equinox, orbax, safetensors, scipy, numpy and rich.
+
+Training, matching and campaigns work there; what is missing is asked for only where it is used.
+"""
+
+import subprocess
+import sys
+import textwrap
+
+MISSING = (
+    "tyro",
+    "lap",
+    "lapx",
+    "blackjax",
+    "plotly",
+    "pooch",
+    "ray",
+    "matplotlib",
+    "sklearn",
+    "requests",
+    "filelock",
+)
+
+PROGRAM = """
+import sys
+from importlib.abc import MetaPathFinder
+from pathlib import Path
+
+class Missing(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {missing!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Missing())
+
+import jax, numpy as np
+import bayesin
+from bayesin.experiments import RunConfig, make_training
+from bayesin.experiments.campaign import neighbours, read_campaigns, run_local, write_ledger
+from bayesin.matching.assignment import solver_name
+
+assert solver_name().startswith("scipy"), solver_name()
+x = np.random.default_rng(0).normal(size=(120, 6)).astype(np.float32)
+y = (x[:, 0] > 0).astype(np.int32) + (x[:, 1] > 0)
+np.savez("mine.npz", x_train=x[:90], y_train=y[:90], x_test=x[90:], y_test=y[90:])
+fields = dict(members=2, epochs=3, batch=30)
+config = RunConfig("mine.npz", "mlp", make_training("vi", fields), width=8, depth=2, test_samples=4)
+tasks = neighbours(config, samples=4, taus=3)
+write_ledger("mine", tasks, Path("runs"))
+found = run_local(tasks, "runs")
+assert {{one.state for one in found.values()}} == {{"done"}}, found
+assert read_campaigns("runs")[0].counts["done"] == 2
+try:
+    bayesin.data.load("digits")
+except bayesin.errors.BayesinError as error:
+    print("digits:", error)
+try:
+    bayesin.fit_hmc(jax.random.key(0), None, (x, y), bayesin.HMC(samples=1, burn_in=0, steps=1))
+except bayesin.errors.BayesinError as error:
+    print("hmc:", error)
+print("all well")
+"""
+
+
+def test_training_matching_and_campaigns_need_only_the_core(tmp_path):
+    program = textwrap.dedent(PROGRAM).format(missing=set(MISSING))
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    digits, hmc, last = done.stdout.splitlines()
+    assert "pip install scikit-learn" in digits and "pip install blackjax" in hmc and last == "all well"
