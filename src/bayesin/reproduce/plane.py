@@ -88,6 +88,10 @@ def judge(records: Sequence[Record]) -> list[Finding]:
 
 
 def draw(figure: Any, records: Sequence[Record]) -> None:
+    from matplotlib.patheffects import withStroke
+    from matplotlib.ticker import MaxNLocator
+
+    outline = [withStroke(linewidth=2, foreground="black")]
     axes = figure.subplots(1, 2)
     for one in of_kind(records, "plane"):
         found = one["numbers"]
@@ -95,11 +99,19 @@ def draw(figure: Any, records: Sequence[Record]) -> None:
             axes, (("log_likelihood", "log-likelihood"), ("log_posterior", "log-posterior")), strict=True
         ):
             values = np.array(found[name]) / found["examples"]
+            values -= values.max()
             drawn = axis.contourf(found["u"], found["v"], values, levels=_levels(values), extend="min")
-            figure.colorbar(drawn, ax=axis, label="nats per test example")
+            bar = figure.colorbar(
+                drawn, ax=axis, location="bottom", format="%.2f", label="nats per example below the top"
+            )
+            bar.locator = MaxNLocator(4, prune="lower")
+            bar.update_ticks()
             for corner, label in zip(found["corners"], ("first", "second", "second, aligned"), strict=True):
                 axis.plot(*corner, marker="o", color="white", markeredgecolor="black", markersize=5)
-                axis.annotate(label, corner, textcoords="offset points", xytext=(5, 5), fontsize=7, color="white")
+                text = axis.annotate(
+                    label, corner, textcoords="offset points", xytext=(0, 6), ha="center", fontsize=7
+                )
+                text.set(color="white", path_effects=outline)
             axis.set(title=title, xlabel="distance in weight space", aspect="equal")
             axis.grid(visible=False)
 

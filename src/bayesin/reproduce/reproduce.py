@@ -148,12 +148,17 @@ def _missing(missing: Sequence[Record], count: int) -> Finding:
 def _seconds(found: Iterable[Standing]) -> float:
     """Time in which anything of it ran; what ran side by side counts once."""
     records = [one.provenance for one in found if one.provenance and one.provenance.get("ended")]
-    spans = sorted((_moment(one["started"]), _moment(one["ended"])) for one in records)
+    spans = sorted((_moment(one["ended"]) - _lasted(one), _moment(one["ended"])) for one in records)
     total, until = 0.0, -math.inf
     for start, end in spans:
         total += max(0.0, end - max(start, until))
         until = max(until, end)
     return total
+
+
+def _lasted(one: Mapping[str, Any]) -> float:
+    """Seconds of work; a run that was stopped began long before."""
+    return one.get("seconds") or one.get("train_seconds", 0.0) + one.get("test_seconds", 0.0)
 
 
 def _moment(text: str) -> float:
