@@ -28,9 +28,7 @@ def main() -> None:
         records = [one if one["state"] == "done" else done.get(one["name"], one) for one in found[name]["records"]]
         results[name] = judged(found[name] | {"records": records})
         write_bytes(paths[name], as_text(results[name]).encode())
-        for path in draw(results[name], HERE / "figures" / name):
-            if path.suffix == ".pdf":
-                path.unlink()  # for papers: `bayesin reproduce --redraw` makes it again
+        draw(results[name], HERE / "figures" / name, ("svg", "png"))  # `bayesin reproduce --redraw` makes the PDF
     page = HERE / "README.md"
     before, rest = page.read_text().split(BEGIN)
     page.write_text(before + BEGIN + "\n\n" + "\n".join(_tables(results)) + "\n\n" + END + rest.split(END)[1])

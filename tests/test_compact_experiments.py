@@ -147,7 +147,8 @@ def test_many_networks_at_once_have_the_losses_and_matches_of_each_alone(digits,
 
 
 def test_studies_return_plain_numbers():
-    setting = study_setting(tiny=True)
+    data = load("digits", limit=300, normalise="unit")
+    setting = study_setting(data, build("mlp", data.input_shape, 10, width=12, depth=1), Descent(epochs=2))
     start = setting.model.init(KEY)["layers"]["0"]
     bound = 1 / np.sqrt(64)
     assert np.abs(start["kernel"]).max() <= bound and 0.5 * bound < np.abs(start["bias"]).max() <= bound

@@ -4,8 +4,26 @@ A message is one line that says what is wrong, where, and what to do about it. T
 it without a traceback and leaves with `exit_code`: 2 when the input was at fault, 1 when the work was.
 """
 
+import difflib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+
+def nearest(word: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:
+    """The known word that a misspelt one was meant to be, or None where none is close.
+
+    Example:
+        >>> nearest("barier", ["barrier", "train"]), nearest("x", ["barrier"])
+        ('barrier', None)
+    """
+    return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)), None)
+
+
+def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.5) -> str:
+    """The same as the end of a message, or nothing."""
+    close = nearest(word, known, cutoff)
+    return f"; did you mean '{close}'?" if close else ""
 
 
 class BayesinError(Exception):

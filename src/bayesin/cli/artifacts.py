@@ -19,13 +19,13 @@ import jax
 import numpy as np
 
 from ..data import Dataset, load
-from ..errors import ArtifactError, ConfigError
+from ..errors import ArtifactError, ConfigError, did_you_mean
 from ..files import read_json
 from ..models import Model, build
 from ..posteriors import Samples
 from ..store import Description, describe, load_posterior
 from ..symmetry import PermutationSpec
-from .main import Common, nearest
+from .main import Common
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,12 @@ class Given:
         """Name and sizes of the model, as far as the file tells."""
         found = self.metadata.get("model")
         return {"name": found} if isinstance(found, str) else dict(found) if isinstance(found, dict) else {}
+
+    @property
+    def model_words(self) -> str:
+        """The same in words for people: name, then sizes."""
+        about = {name: value for name, value in self.about_model.items() if name not in ("input_shape", "classes")}
+        return ", ".join(str(value) if name == "name" else f"{name} {value}" for name, value in about.items())
 
     @property
     def about_data(self) -> dict[str, Any]:
@@ -168,7 +174,7 @@ def _beside(path: Path) -> str:
         names = [other.name for other in path.parent.iterdir()]
     except OSError:
         names = []
-    close = nearest(path.name, names)
+    close = did_you_mean(path.name, names)
     return close or "; 'bayesin train --out FOLDER' makes one"
 
 

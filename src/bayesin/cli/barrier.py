@@ -1,8 +1,5 @@
 """`bayesin barrier`: the marginal loss on the way between two posteriors, naive and aligned."""
 
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,6 +11,7 @@ from rich.markup import escape
 from ..errors import ArtifactError, ConfigError
 from ..evaluation import Barrier as Found
 from ..evaluation import Normal, barrier, categorical, estimate_seconds
+from ..experiments.clock import Clock
 from ..experiments.demo import first_of_each
 from ..files import read_json, write_json
 from ..paths import as_gaussian, geodesic, is_point, mixture
@@ -22,6 +20,7 @@ from .barrier_page import NUMBERS, write_barrier_page
 from .drawing import can_draw
 from .output import Bar, Output
 from .pairs import Pair, align_pair, load_pair
+from .words import duration
 
 FORMAT = "bayesin-barrier"
 SETS = {"test": "Test set", "train": "Training set"}
@@ -73,7 +72,7 @@ class Barrier(WithModel):
         pair = load_pair(self, *given, spec=self.spec, symmetry=self.align, data_needed=True)
         log_likelihood = self._log_likelihood(pair)
         paths: dict[str, Any] = {"naive": geodesic(pair.target, pair.source)}
-        seconds: dict[str, float] = {}
+        clock = Clock()
         result: dict[str, Any] = {
             "format": FORMAT,
             "version": 1,
@@ -83,7 +82,7 @@ class Barrier(WithModel):
         result |= {"samples": self.samples, "taus": self.taus, "key": self.key}
         aligned = None
         if self.align:
-            with _timed(seconds, "align"):
+            with clock("align"):
                 aligned = align_pair(
                     pair, out, key=self.key, cost="wasserstein", restarts=self.restarts, max_sweeps=100
                 )
@@ -92,13 +91,13 @@ class Barrier(WithModel):
             result["alignment"] = aligned.numbers
         if self.control:
             paths["mixture"] = mixture(pair.target, pair.source)
-        with _timed(seconds, "measure"):
+        with clock("measure"):
             found = self._measure(out, pair, paths, log_likelihood)
         result["sets"] = {name: {kind: one.to_json() for kind, one in kinds.items()} for name, kinds in found.items()}
         write_json(numbers, result)
         page = None
         if self.page and numbers != self.out and can_draw(out):
-            page = write_barrier_page(out, self, pair, given, found, aligned, log_likelihood, seconds)
+            page = write_barrier_page(out, self, pair, given, found, aligned, log_likelihood, clock.seconds)
         out.line(escape(f"Wrote {numbers}" if page is None else f"Wrote {numbers}; open {page.resolve().as_uri()}"))
         return result | {"file": str(numbers), "page": None if page is None else str(page)}
 
@@ -132,7 +131,7 @@ class Barrier(WithModel):
         one = sum(estimate_seconds(apply, ends[0].mean, x, samples=samples, taus=self.taus) for x in inputs)
         if one * paths > LONG:
             out.warn(
-                f"this takes about {_duration(one * paths)}: {paths} paths × {self.taus} points × {samples} draws "
+                f"this takes about {duration(one * paths)}: {paths} paths × {self.taus} points × {samples} draws "
                 f"× {sum(map(len, inputs)):,} examples; --samples, --taus, --limit and --sets test make it shorter"
             )
 
@@ -181,13 +180,6 @@ def _is_ours(numbers: Path) -> bool:
     return isinstance(content, dict) and content.get("format") == FORMAT
 
 
-@contextmanager
-def _timed(seconds: dict[str, float], name: str) -> Iterator[None]:
-    start = time.perf_counter()
-    yield
-    seconds[name] = time.perf_counter() - start
-
-
 def _teller(bar: Bar, before: int, label: str) -> Any:
     return lambda done, tau, loss: bar.update(before + done, f"{label}: loss {loss:.4f} at τ = {tau:.2f}")
 
@@ -208,9 +200,3 @@ def _row(one: Found) -> list[str]:
         f"{one.nll[0]:.3f}, {one.nll[-1]:.3f}",
         accuracy,
     ]
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} seconds"
-    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"

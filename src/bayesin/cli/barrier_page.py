@@ -86,10 +86,9 @@ def _plane(
 
 
 def _settings(flags: Any, data: Dataset, given: tuple[Given, Given]) -> dict[str, str]:
-    about = {name: value for name, value in given[0].about_model.items() if name not in ("input_shape", "classes")}
     shown = {"first": given[0].text, "second": given[1].text}
     shown["data"] = f"{data.name}, {len(data):,} training and {len(data.x_test):,} test examples"
-    shown["model"] = ", ".join(str(v) if name == "name" else f"{name} {v}" for name, v in about.items())
+    shown["model"] = given[0].model_words
     shown |= {"weight samples": f"{flags.samples:,}", "points on a path": str(flags.taus), "key": str(flags.key)}
     shown |= {"starts of the alignment": str(flags.restarts)} if flags.align else {}
     return {name: text for name, text in shown.items() if text}

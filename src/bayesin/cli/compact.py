@@ -1,6 +1,5 @@
 """`bayesin compact`: many samples folded into one Gaussian, after their units were put into a common order."""
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,6 +12,7 @@ from rich.markup import escape
 from ..compact import Compact, Score, compact, scores
 from ..data import Dataset
 from ..errors import ConfigError, DataError
+from ..experiments.clock import Clock
 from ..experiments.provenance import provenance
 from ..files import write_json
 from ..inference import Draws
@@ -87,16 +87,16 @@ class Fold(WithModel):
         model = model_of(self, data, given)
         samples = self._samples(given, model)
         spec, origin = self._spec(given, model, data, samples)
-        start = time.perf_counter()
-        found = self._fold(out, samples, spec, model, data)
-        middle = time.perf_counter()
-        tested = {} if self.untested else self._test(out, samples, found, model, data)
-        seconds = {"match": middle - start, "compare predictions": time.perf_counter() - middle}
+        clock = Clock()
+        with clock("match"):
+            found = self._fold(out, samples, spec, model, data)
+        with clock("compare predictions"):
+            tested = {} if self.untested else self._test(out, samples, found, model, data)
         numbers = _numbers(self, given, samples, found, tested)
         self._write(places, given, found, spec, numbers)
         folder = places[-1].parent
         page = (
-            self._page(out, folder, given, samples, found, tested, spec, seconds)
+            self._page(out, folder, given, samples, found, tested, spec, clock.seconds)
             if self.page and can_draw(out)
             else None
         )
@@ -196,11 +196,9 @@ class Fold(WithModel):
         spec: PermutationSpec,
         seconds: dict[str, float],
     ) -> Path:
-        about = {name: value for name, value in given.about_model.items() if name not in ("input_shape", "classes")}
         config = {
             "samples": f"{len(samples):,} of {given.text}",
-            "model": ", ".join(str(v) if name == "name" else f"{name} {v}" for name, v in about.items())
-            or "not named",
+            "model": given.model_words or "not named",
             "reference": self.reference,
             "match": self.match,
             "family": self.family if self.rank is None else f"{self.family}, rank {self.rank}",

@@ -56,14 +56,12 @@ class Completion(Common):
 
 def _flags(name: str) -> dict[str, list[str]]:
     """Every flag of a verb, and the values it takes where they are known; "" stands for its positional word."""
-    from .parsing import choices_of
+    from .parsing import choices_of, flag_of
 
     verb, found = load_verb(name), {}
     hints = get_type_hints(verb, include_extras=True)
     for field in dataclasses.fields(verb):
-        positional = tyro.conf.Positional in getattr(hints[field.name], "__metadata__", ())
-        word = field.name.replace("_", "-")
-        flag = "" if positional else f"--no-{word}" if field.default is True else f"--{word}"
+        flag = flag_of(field, hints[field.name])
         words = list(NAMES) if field.name in ("data", "names") else choices_of(hints[field.name])
         found[flag] = [*found.get(flag, []), *words]
     return found | {"--help": []}

@@ -16,13 +16,13 @@ from rich.markup import escape
 
 from .. import files
 from ..data import NAMES, SOURCES, load
-from ..errors import ConfigError
+from ..errors import ConfigError, did_you_mean
 from ..models import build
 from ..models.build import WIDTHS
 from ..models.loading import BATCH, Loaded
 from ..models.loading import load as load_model
 from ..symmetry import Explanation, PermutationSpec, discover, explain, verify
-from .main import Common, nearest
+from .main import Common
 from .output import Output
 
 USUAL_DATA = {"mlp": "mnist", "resnet20": "cifar10"}
@@ -107,7 +107,7 @@ class Explain(Common):
             raise ConfigError(f"which model of {self.model}? name it after a colon: {self.model}:model")
         if self.model not in WIDTHS:
             raise ConfigError(
-                f"there is no model '{self.model}'{nearest(self.model, WIDTHS) or '.'} "
+                f"there is no model '{self.model}'{did_you_mean(self.model, WIDTHS) or '.'} "
                 f"MODEL is {', '.join(WIDTHS)}, file.py:attribute, package.module:attribute, or a spec.json"
             )
         shape, classes = self._shape_of_data()
@@ -131,7 +131,7 @@ def _shape_and_classes(name: str) -> tuple[tuple[int, ...], int]:
         return tuple(SOURCES[name].shape), SOURCES[name].classes
     if not name.endswith(".npz"):
         raise ConfigError(
-            f"there is no data set '{name}'{nearest(name, NAMES)}; choose {', '.join(NAMES)} or an .npz"
+            f"there is no data set '{name}'{did_you_mean(name, NAMES)}; choose {', '.join(NAMES)} or an .npz"
         )
     data = load(name)
     targets = 1 if data.y_train.ndim == 1 else data.y_train.shape[-1]

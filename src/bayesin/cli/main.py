@@ -1,7 +1,6 @@
 """The command line: find the verb, parse its flags, run it, and turn errors into one line."""
 
 import dataclasses
-import difflib
 import importlib
 import os
 import signal
@@ -11,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from ..errors import BayesinError, ConfigError
+from ..errors import BayesinError, ConfigError, did_you_mean
 from .output import Output
 
 
@@ -125,18 +124,12 @@ def _dispatch(argv: list[str]) -> int:
         print(f"bayesin {__version__}")
         return 0
     if argv[0] not in VERBS:
-        raise ConfigError(f"there is no verb '{argv[0]}'{nearest(argv[0], VERBS) or ';'} 'bayesin' lists them")
+        raise ConfigError(f"there is no verb '{argv[0]}'{did_you_mean(argv[0], VERBS) or ';'} 'bayesin' lists them")
     options = _parse(argv[0], argv[1:])
     out = Output(as_json=options.json, quiet=options.quiet)
     result = options.run(out)
     out.result(result)
     return int(result.get("exit_code", 0)) if isinstance(result, dict) else 0
-
-
-def nearest(word: str, known: Any) -> str:
-    """A suggestion for a misspelt word, or nothing."""
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f"; did you mean '{close[0]}'?" if close else ""
 
 
 def load_verb(name: str) -> Any:

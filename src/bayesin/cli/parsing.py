@@ -6,7 +6,6 @@ word that would have been right.
 
 import contextlib
 import dataclasses
-import difflib
 import inspect
 import io
 import re
@@ -16,7 +15,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import tyro
 
-from ..errors import ConfigError
+from ..errors import ConfigError, did_you_mean, nearest
 from .flags import field_texts
 
 BOX = re.compile(r"[│╭╮╰╯─]+")
@@ -66,13 +65,16 @@ def presented(verb: type) -> type:
 def flags_of(verb: type) -> list[str]:
     """Every flag that the verb takes."""
     hints = get_type_hints(verb, include_extras=True)
-    found = []
-    for field in dataclasses.fields(verb):
-        if tyro.conf.Positional in getattr(hints[field.name], "__metadata__", ()):
-            continue
-        word = field.name.replace("_", "-")
-        found.append(f"--no-{word}" if field.default is True else f"--{word}")
-    return [*found, "--help"]
+    found = [flag_of(field, hints[field.name]) for field in dataclasses.fields(verb)]
+    return [*filter(None, found), "--help"]
+
+
+def flag_of(field: dataclasses.Field, kind: Any) -> str:
+    """The flag of a setting of this type; nothing where it is a positional word."""
+    if tyro.conf.Positional in getattr(kind, "__metadata__", ()):
+        return ""
+    word = field.name.replace("_", "-")
+    return f"--no-{word}" if field.default is True else f"--{word}"
 
 
 def choices_of(kind: Any) -> list[str]:
@@ -101,8 +103,8 @@ def metavar(kind: Any) -> str:
 
 def unknown_flag(word: str, name: str, flags: list[str]) -> str:
     """One line about a flag that does not exist, with the nearest that does."""
-    close = difflib.get_close_matches(word, flags, n=1, cutoff=0.5)
-    hint = f"did you mean '{close[0]}'?" if close else f"'bayesin {name} --help' lists all"
+    close = nearest(word, flags)
+    hint = f"did you mean '{close}'?" if close else f"'bayesin {name} --help' lists all"
     return f"'{name}' has no flag '{word}'; {hint}"
 
 
@@ -114,8 +116,7 @@ def one_line(said: str, name: str) -> str:
         return f"'{name}' takes no '{found[1].rstrip(',')}'{more}"
     if found := re.search(r"invalid choice '(.*?)' for argument '(.*?)'\. Expected one of \((.*?),?\)", text):
         known = [word.strip(" '") for word in found[3].split(",") if word.strip(" '") != "None"]
-        close = difflib.get_close_matches(found[1], known, n=1, cutoff=0.5)
-        hint = f"; did you mean '{close[0]}'?" if close else ";"
+        hint = did_you_mean(found[1], known) or ";"
         return f"{found[2]} cannot be '{found[1]}'{hint} known are {', '.join(known)}"
     if found := re.search(
         r"Error parsing (\S+?): .*? from \[(.*?)\].*?Argument helptext: \S+ (\S+) (.*?) For full", text

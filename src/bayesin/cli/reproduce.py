@@ -61,7 +61,9 @@ class Reproduce(Common):
         use_compilation_cache()
         names = [*CATALOGUE] if self.name == "all" else [find(self.name).name]
         shown = {name: self._one(name, out) for name in names}
-        return shown[names[0]] if len(names) == 1 else {"reproductions": shown}
+        if len(names) == 1:
+            return shown[names[0]]
+        return {"reproductions": shown, "exit_code": max(one["exit_code"] for one in shown.values())}
 
     def _one(self, name: str, out: Output) -> dict[str, Any]:
         chosen = CATALOGUE[name]

@@ -12,7 +12,7 @@ from ..experiments.campaign import CampaignStatus, read_campaigns
 from ..experiments.campaign.ledger import FOLDER
 from .main import Common
 from .output import Output
-from .words import duration
+from .words import SHORT, duration
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ class Status(Common):
 
 def _row(one: CampaignStatus) -> list[Any]:
     counts = one.counts
-    left = "unknown" if one.seconds_left is None else duration(one.seconds_left) if one.seconds_left else "–"
+    left = "unknown" if one.seconds_left is None else duration(one.seconds_left, SHORT) if one.seconds_left else "–"
     numbers = [counts[state] for state in ("done", "running", "failed", "interrupted", "left")]
-    return [escape(one.name), *numbers, duration(one.seconds_spent), left]
+    return [escape(one.name), *numbers, duration(one.seconds_spent, SHORT), left]
 
 
 def _plain(one: CampaignStatus) -> dict[str, Any]:

@@ -5,11 +5,10 @@ file; `sha256` of a `Download` is that of the archive as its authors publish it.
 Burges. Fashion-MNIST: Xiao, Rasul and Vollgraf 2017. CIFAR: Krizhevsky 2009, the binary version.
 """
 
-import difflib
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ..errors import DataError
+from ..errors import DataError, nearest
 
 
 class File(NamedTuple):
@@ -254,5 +253,5 @@ def source_of(name: str) -> Source:
 
 def suggest(word: str, known: Iterable[str]) -> str:
     """A suggestion for a misspelt word, or nothing."""
-    close = difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.5)
-    return f" (did you mean '{close[0]}'?)" if close else ""
+    close = nearest(word.lower(), known)
+    return f" (did you mean '{close}'?)" if close else ""

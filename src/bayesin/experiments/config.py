@@ -1,7 +1,6 @@
 """What a run is: data, network, method, settings and key; its JSON, and the hash that names it."""
 
 import dataclasses
-import difflib
 import hashlib
 import json
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..data import Dataset
-from ..errors import ArtifactError, ConfigError
+from ..errors import ArtifactError, ConfigError, did_you_mean
 from ..inference import HMC, VI, Ensemble
 from ..inference.training import OPERATIONAL
 from ..models import Model, build
@@ -128,9 +127,7 @@ def make_training(method: str, fields: dict[str, Any]) -> Settings:
             owner = next(
                 (m for m, kind in METHODS.items() if name in {f.name for f in dataclasses.fields(kind)}), None
             )
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean '{close[0]}'?" if close else ""
-            hint = hint if owner is None else f"; it belongs to method '{owner}'"
+            hint = did_you_mean(name, known, 0.6) if owner is None else f"; it belongs to method '{owner}'"
             raise ConfigError(f"'{name}' is no setting of method '{method}'{hint}")
     return METHODS[method](**fields)
 

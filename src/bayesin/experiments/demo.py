@@ -11,9 +11,7 @@ T = 0.1 (key 0, 9 points on the path, 64 samples).
 """
 
 import dataclasses
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,6 +31,7 @@ from ..paths import geodesic
 from ..posteriors import Gaussian
 from ..store import save_alignment, save_posterior
 from ..symmetry import PermutationSpec, discover, verify
+from .clock import Clock
 from .provenance import provenance
 
 STAGES = {"train": 30, "match": 6, "barrier": 36, "landscape": 18}  # share of the work, for the bar
@@ -124,7 +123,7 @@ def run_demo(
         TrainingError: a posterior diverged.
     """
     settings, out = settings or DemoSettings(), Path(out)
-    clock, tell = _Clock(), on_progress or (lambda progress: None)
+    clock, tell = Clock(), on_progress or (lambda progress: None)
     root = jax.random.key(key)
     data = datasets.load("digits")
     model = build("mlp", data.input_shape, data.classes or 1, width=settings.width, depth=settings.depth)
@@ -231,16 +230,3 @@ def first_of_each(labels: np.ndarray) -> np.ndarray:
 def _largest_change(model: Model, before: Gaussian, after: Gaussian, x: Any) -> float:
     with jax.default_matmul_precision("highest"):
         return float(np.abs(np.asarray(model.apply(after.mean, x)) - np.asarray(model.apply(before.mean, x))).max())
-
-
-class _Clock:
-    """Seconds by stage."""
-
-    def __init__(self):
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def __call__(self, name: str) -> Iterator[None]:
-        start = time.perf_counter()
-        yield
-        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start

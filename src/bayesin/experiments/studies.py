@@ -1,12 +1,11 @@
-"""The transposition and dynamics studies of Xiao et al. 2023 as plain numbers, at the paper's size or a tiny one.
+"""The transposition and dynamics studies of Xiao et al. 2023 as plain numbers.
 
-784-512-10 on MNIST with pixels between 0 and 1, started as PyTorch starts linear layers, U(±1/√fan_in) for
-weights and biases; gradient descent 1e-3 with momentum 0.9, batch 64, 50 epochs, no weight decay; matching by
-uncentred inner products of activations over the training set. `tiny` is a dry run: the digits, 12 units, 2 epochs.
+The paper's: 784-512-10 on MNIST with pixels between 0 and 1, started as PyTorch starts linear layers, U(±1/√fan_in)
+for weights and biases; gradient descent 1e-3 with momentum 0.9, batch 64, 50 epochs, no weight decay; matching by
+uncentred inner products of activations over the training set.
 """
 
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -14,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..compact import hidden_activations
-from ..data import Dataset, load
-from ..models import Model, build
+from ..data import Dataset
+from ..models import Model
 from ..symmetry import PermutationSpec, discover, permute, transpositions
 from ..trees import Tree, flatten, map_with_path
 from .device import Parts, distances, line, losses, match_pairs, on_device, stack
@@ -34,12 +33,11 @@ class Setting(NamedTuple):
     parts: Parts
 
 
-def study_setting(*, tiny: bool = False, root: Path | str | None = None) -> Setting:
-    """Returns the paper's data, network and settings, or small ones."""
-    data = load("digits", limit=300, normalise="unit") if tiny else load("mnist", root, normalise="unit")
-    model = uniform_start(build("mlp", data.input_shape, 10, width=12 if tiny else 512, depth=1))
+def study_setting(data: Dataset, model: Model, descent: Descent) -> Setting:
+    """Returns what a study of a dense model works on; its networks start as PyTorch's do."""
+    model = uniform_start(model)
     spec = discover(model.apply, model.init(jax.random.key(0)), np.asarray(data.x_train[:2]))
-    return Setting(model, data, spec, Descent(epochs=2) if tiny else Descent(), on_device(data))
+    return Setting(model, data, spec, descent, on_device(data))
 
 
 def uniform_start(model: Model) -> Model:

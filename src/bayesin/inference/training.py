@@ -1,12 +1,11 @@
 """Settings that every trained posterior has, and their checks."""
 
 import dataclasses
-import difflib
 import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ..errors import ConfigError
+from ..errors import ConfigError, nearest
 
 
 @dataclass(frozen=True)
@@ -104,8 +103,8 @@ def refuse_unknown(kind: Any, fields: dict[str, Any]) -> None:
     known = [field.name for field in dataclasses.fields(kind)]
     for name in fields:
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean '{close[0]}'?" if close else f"settings are {', '.join(known)}"
+            close = nearest(name, known, 0.6)
+            hint = f"did you mean '{close}'?" if close else f"settings are {', '.join(known)}"
             raise ConfigError(f"{kind.__name__} has no setting '{name}'; {hint}")
 
 

@@ -1,11 +1,10 @@
 """The built-in models by name, through the same adapter that users call."""
 
-import difflib
 import math
 from collections.abc import Sequence
 from typing import Any
 
-from ..errors import ConfigError
+from ..errors import ConfigError, did_you_mean
 from .mlp import MLP
 from .model import Model
 from .nnx import from_nnx
@@ -47,8 +46,7 @@ def build(
         (64, 32)
     """
     if name not in WIDTHS:
-        close = difflib.get_close_matches(str(name).lower(), WIDTHS, n=1, cutoff=0.4)
-        hint = f"; did you mean '{close[0]}'?" if close else f"; choose {' or '.join(WIDTHS)}"
+        hint = did_you_mean(str(name).lower(), WIDTHS, 0.4) or f"; choose {' or '.join(WIDTHS)}"
         raise ConfigError(f"there is no built-in model '{name}'{hint}")
     width = WIDTHS[name] if width is None else width
     shape = tuple(input_shape) if isinstance(input_shape, Sequence) else (input_shape,)

@@ -8,7 +8,6 @@ import importlib.util
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -18,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen, nnx
 
-from ..errors import BayesinError, ModelError
+from ..errors import BayesinError, ModelError, did_you_mean
 from ..trees import Tree
 from .adapter import first_line
 from .equinox import from_equinox
@@ -162,8 +161,6 @@ def _attribute(module: ModuleType, attribute: str, target: str) -> Any:
     for part in attribute.split("."):
         if not hasattr(found, part):
             public = [name for name in dir(found) if not name.startswith("_")]
-            close = get_close_matches(part, public, n=1, cutoff=0.5)
-            hint = f"; did you mean '{close[0]}'?" if close else ""
-            raise ModelError(f"{target}: there is no '{part}'{hint}")
+            raise ModelError(f"{target}: there is no '{part}'{did_you_mean(part, public)}")
         found = getattr(found, part)
     return found

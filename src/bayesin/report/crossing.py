@@ -15,9 +15,8 @@ from ..paths import as_gaussian, is_point
 from ..posteriors import Gaussian
 from ..symmetry import PermutationSpec
 from .collect import alignment_section, barrier_section, plane_section, posterior_section, walk_section
-from .document import write_report
 from .figures import barrier_figure, plane_figure
-from .page import write_page
+from .page import publish
 from .words import FIRST_IMAGES, PRUNED, card, half_way, percent, power
 
 NAMES = ("first", "second", "second, aligned")
@@ -66,9 +65,7 @@ def write_crossing_report(folder: Path | str, crossing: Crossing, files: Mapping
     if report["plane"]:
         plane_figure(report["plane"], folder / "figures" / "plane")
         files["figures/plane.pdf"] = "the plane for print (also .svg, .png and .json)"
-    report["files"] = [{"name": name, "bytes": 0, "says": says} for name, says in files.items()]
-    write_report(folder, report)
-    return write_page(folder / "report.html", [folder])
+    return publish(folder, report, files)
 
 
 def crossing_report(crossing: Crossing) -> dict[str, Any]:

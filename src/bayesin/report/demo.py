@@ -11,9 +11,8 @@ from .collect import (
     posterior_section,
     walk_section,
 )
-from .document import write_report
 from .figures import barrier_figure, plane_figure
-from .page import write_page
+from .page import publish
 from .words import FIRST_IMAGES, PRUNED, card, half_way, percent, power
 
 NAMES = ("first", "second", "second, aligned")
@@ -40,8 +39,7 @@ def write_demo_report(out: Path | str, demo: Demo) -> Path:
     barrier_figure(report["barrier"], out / "figures" / "barrier")
     barrier_figure(report["barrier"], out / "figures" / "barrier-train", part="train")
     plane_figure(report["plane"], out / "figures" / "plane")
-    write_report(out, report)
-    return write_page(out / "report.html", [out])
+    return publish(out, report, FILES)
 
 
 def demo_report(demo: Demo) -> dict[str, Any]:
@@ -67,7 +65,6 @@ def demo_report(demo: Demo) -> dict[str, Any]:
             "pruned_says": PRUNED,
         },
         "run": {"config": _config(demo), "provenance": _provenance(demo), "seconds": _seconds(demo)},
-        "files": [{"name": name, "bytes": 0, "says": says} for name, says in FILES.items()],
     }
 
 

@@ -6,7 +6,7 @@ file, `bayesin.mplstyle`, sets sizes and colours; the backend is a file writer, 
 
 import csv
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
@@ -171,10 +171,10 @@ def _height(curve: Mapping[str, Any]) -> str:
     return f"{curve['value']:.3f} ± {curve['error']:.3f} nats"
 
 
-def save(figure: Any, stem: Path | str) -> list[Path]:
-    """Writes a figure as SVG, PDF and PNG; the same numbers give the same files."""
+def save(figure: Any, stem: Path | str, formats: Sequence[str] = FORMATS) -> list[Path]:
+    """Writes a figure in these formats; the same numbers give the same files."""
     paths = []
-    for kind in FORMATS:
+    for kind in formats:
         buffer = io.BytesIO()
         dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {})
         figure.savefig(buffer, format=kind, metadata=dates)

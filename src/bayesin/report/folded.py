@@ -9,9 +9,8 @@ from ..compact import Compact, Score
 from ..posteriors import Gaussian, LowRankGaussian
 from ..symmetry import PermutationSpec
 from .collect import posterior_section, std_histograms
-from .document import write_report
 from .figures import compact_figure
-from .page import write_page
+from .page import publish
 from .words import card, percent
 
 PREDICTIONS = {
@@ -58,9 +57,7 @@ def write_folded_report(folder: Path | str, folded: Folded, files: Mapping[str, 
     files = dict(files) | {"report.json": "every number on this page"}
     compact_figure(report["compact"], folder / "figures" / "compact")
     files["figures/compact.pdf"] = "both plots for print (also .svg, .png and .json)"
-    report["files"] = [{"name": name, "bytes": 0, "says": says} for name, says in files.items()]
-    write_report(folder, report)
-    return write_page(folder / "report.html", [folder])
+    return publish(folder, report, files)
 
 
 def folded_report(folded: Folded) -> dict[str, Any]:

@@ -9,6 +9,7 @@ content security policy allows exactly the three scripts below and no connection
 import base64
 import hashlib
 import html
+import importlib.util
 import json
 import os
 import re
@@ -20,7 +21,7 @@ from urllib.parse import quote
 
 from ..errors import ConfigError
 from ..files import write_bytes
-from .document import check_report, read_report
+from .document import check_report, read_report, write_report
 
 SCRIPTS = (
     "core",
@@ -60,6 +61,22 @@ def write_page(path: Path | str, folders: Sequence[Path | str]) -> Path:
         report.setdefault("name", folder.resolve().name)
         runs.append(report)
     return write_bytes(path, render(runs).encode())
+
+
+def publish(folder: Path | str, report: Mapping[str, Any], files: Mapping[str, str]) -> Path:
+    """Writes `report.json` and `report.html` into a folder; returns the page, or the first where plotly is missing.
+
+    Args:
+        folder: where they go.
+        report: the sections.
+        files: files of the folder that the page links to, with a word on each.
+    """
+    folder = Path(folder)
+    linked = [{"name": name, "bytes": 0, "says": says} for name, says in files.items()]
+    written = write_report(folder, {**report, "files": linked})
+    if importlib.util.find_spec("plotly") is None:
+        return written
+    return write_page(folder / "report.html", [folder])
 
 
 def render(reports: Sequence[Mapping[str, Any]]) -> str:

@@ -18,6 +18,8 @@ CASES = (
     ("cifar10", "mlp", "MLP on CIFAR-10"),
     ("cifar10", "resnet20", "ResNet20 on CIFAR-10"),
 )
+NETWORKS = {"mlp": "MLP", "resnet20": "ResNet20"}
+DATA = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 RESNET_WIDTH = 4  # times the base of 16 features
 SAID = {
     "MLP on MNIST": "zero after alignment",
@@ -93,14 +95,18 @@ def draw(figure: Any, records: Sequence[Record]) -> None:
 
 
 def by_case(pairs: Sequence[Record]) -> dict[str, list[Record]]:
-    """Pairs by network and data."""
-    names = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
+    """Records by network and data."""
     found: dict[str, list[Record]] = {}
     for pair in pairs:
-        config = pair["settings"]["config"]
-        network = {"mlp": "MLP", "resnet20": "ResNet20"}[config["model"]["name"]]
-        found.setdefault(f"{network} on {names.get(config['data']['name'], config['data']['name'])}", []).append(pair)
+        found.setdefault(case_of(pair), []).append(pair)
     return found
+
+
+def case_of(record: Record) -> str:
+    """Network and data of a record, in words."""
+    config = record["settings"]["config"]
+    data = config["data"]["name"]
+    return f"{NETWORKS[config['model']['name']]} on {DATA.get(data, data)}"
 
 
 BARRIERS = Reproduction(

@@ -1,8 +1,6 @@
 """Everything that can be reproduced, in the order of the papers."""
 
-import difflib
-
-from ..errors import ConfigError
+from ..errors import ConfigError, did_you_mean
 from .barriers import BARRIERS
 from .cifar100 import CIFAR100
 from .grids import PRIOR, TEMPERATURE, WIDTH
@@ -24,7 +22,6 @@ CATALOGUE = {one.name: one for one in (*FIRST, *SECOND)}
 def find(name: str) -> Reproduction:
     """The reproduction of that name; a misspelt one is told the nearest."""
     if name not in CATALOGUE:
-        close = difflib.get_close_matches(name, CATALOGUE, n=1)
-        hint = f"; did you mean '{close[0]}'?" if close else ""
+        hint = did_you_mean(name, CATALOGUE, 0.6)
         raise ConfigError(f"there is nothing named '{name}' to reproduce{hint}; 'bayesin reproduce --list' shows all")
     return CATALOGUE[name]

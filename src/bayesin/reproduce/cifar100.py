@@ -8,7 +8,7 @@ from typing import Any
 
 from ..experiments.campaign import Task, neighbours
 from . import drawing
-from .barriers import resnet
+from .barriers import NETWORKS, resnet
 from .reproduction import Finding, Record, Reproduction, of_kind
 from .scales import measured, posteriors
 from .words import heights, spread, verdict_of_zero
@@ -58,8 +58,7 @@ def _cases(pairs: Sequence[Record]) -> dict[str, list[Record]]:
     found: dict[str, list[Record]] = {}
     for pair in pairs:
         model, starts = pair["settings"]["config"]["model"], pair["settings"]["restarts"]
-        network = {"mlp": "MLP", "resnet20": "ResNet20"}[model["name"]]
-        title = f"{network}, width {model['width']}" + (f", {starts} starts" if starts > 1 else "")
+        title = f"{NETWORKS[model['name']]}, width {model['width']}" + (f", {starts} starts" if starts > 1 else "")
         found.setdefault(title, []).append(pair)
     return found
 

@@ -1,24 +1,25 @@
 """The page of a reproduction: verdicts first, then the figure, then what was run."""
 
 import base64
-import importlib.util
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..files import read_bytes, write_json
-from ..report.page import write_page
+from ..files import read_bytes
+from ..report.figures import FORMATS
+from ..report.page import publish
+from ..report.words import card
 from .catalogue import find
 
-TONES = {"confirmed": "good", "partly": "neutral", "not confirmed": "bad", "not measured": "neutral"}
+VERDICTS = ("confirmed", "partly", "not confirmed", "not measured")
 
 
-def write_report(out: Path, result: Mapping[str, Any]) -> Path:
-    """Writes `report.json` and `report.html` beside figure and numbers; where plotly is missing, the first alone."""
-    written = write_json(out / "report.json", report_of(result, read_bytes(out / f"{result['name']}.svg")))
-    if importlib.util.find_spec("plotly") is None:
-        return written
-    return write_page(out / "report.html", [out])
+def write_report_of(out: Path, result: Mapping[str, Any]) -> Path:
+    """Writes `report.json` and `report.html` beside figure and numbers."""
+    name = str(result["name"])
+    files = {f"{name}.json": "all numbers"} | {f"{name}.{kind}": "the figure" for kind in FORMATS}
+    return publish(out, report_of(result, read_bytes(out / f"{name}.svg")), files)
 
 
 def report_of(result: Mapping[str, Any], svg: bytes) -> dict[str, Any]:
@@ -39,10 +40,7 @@ def report_of(result: Mapping[str, Any], svg: bytes) -> dict[str, Any]:
     if result.get("remarks"):
         said = [[remark] for remark in result["remarks"]]
         tables.append({"title": "Remarks", "columns": ["how it was measured"], "rows": said})
-    files = [(f"{name}.json", "all numbers"), *((f"{name}.{kind}", "the figure") for kind in ("svg", "pdf", "png"))]
     return {
-        "format": "bayesin-report",
-        "version": 1,
         "title": f"{name}: {result['claim']}",
         "name": f"{name}, {result['scale']}",
         "lead": [
@@ -64,21 +62,13 @@ def report_of(result: Mapping[str, Any], svg: bytes) -> dict[str, Any]:
             | {"compute": f"{result['compute_seconds'] / 60:.1f} minutes"},
             "provenance": dict(result["provenance"]),
         },
-        "files": [{"name": file, "says": says} for file, says in files],
     }
 
 
 def _summary(findings: list[Mapping[str, str]]) -> list[dict[str, str]]:
-    counts: dict[str, int] = {}
-    for one in findings:
-        counts[one["verdict"]] = counts.get(one["verdict"], 0) + 1
+    counts = Counter(one["verdict"] for one in findings)
     return [
-        {
-            "label": verdict.capitalize(),
-            "value": str(counts[verdict]),
-            "unit": "claim" if counts[verdict] == 1 else "claims",
-            "tone": tone,
-        }
-        for verdict, tone in TONES.items()
-        if verdict in counts
+        card(verdict.capitalize(), str(counts[verdict]), "claim" if counts[verdict] == 1 else "claims")
+        for verdict in VERDICTS
+        if counts[verdict]
     ]

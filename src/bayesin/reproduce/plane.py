@@ -9,8 +9,7 @@ import jax
 import numpy as np
 
 from ..evaluation import plane
-from ..experiments import RunConfig
-from ..experiments.campaign import Bench, Resources, Task, Train
+from ..experiments.campaign import Bench, OfRun, Task, Train
 from ..experiments.campaign.pair import load_pair
 from ..matching import align
 from .reproduction import Finding, Record, Reproduction, of_kind
@@ -18,10 +17,9 @@ from .scales import posteriors
 
 
 @dataclass(frozen=True)
-class Landscape(Task):
+class Landscape(OfRun):
     """Log-likelihood and log-posterior on a grid through members 0 and 1 of a run, and 1 aligned to 0."""
 
-    config: RunConfig
     resolution: int = 21
     samples: int = 8
 
@@ -30,14 +28,6 @@ class Landscape(Task):
     @property
     def title(self) -> str:
         return f"plane through members 0 and 1, {Train(self.config).title}"
-
-    @property
-    def needs(self) -> tuple[Task, ...]:
-        return (Train(self.config),)
-
-    @property
-    def resources(self) -> Resources:
-        return Resources(cpus=2, gpus=0.25, memory=4 << 30)
 
     def perform(self, folder: Path, bench: Bench) -> dict[str, Any]:
         data, model = bench.prepared(self.config)

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from ..experiments.campaign import Task, neighbours
-from .barriers import by_case, resnet
-from .reproduction import Finding, Record, Reproduction, of_kind
+from .barriers import case_of, resnet
+from .reproduction import Finding, Record, Reproduction, with_pairs
 from .scales import measured, posteriors
 from .words import heights, spread
 
@@ -72,19 +72,16 @@ def draw(figure: Any, records: Sequence[Record]) -> None:
 
 
 def _rows(records: Sequence[Record]) -> dict[tuple[str, str, str], dict[str, list[float]]]:
-    pairs = of_kind(records, "pair")
     rows = {}
-    for run in of_kind(records, "train"):
+    for run, pairs in with_pairs(records):
         config = run["settings"]["config"]
-        (case,) = by_case([run])
-        mine = [one for one in pairs if one["settings"]["config"]["hash"] == config["hash"]]
         members = run["numbers"]["members"]
         compute = "" if config["training"]["compute"] == "float32" else f", {config['training']['compute']}"
-        rows[case, NAMED[config["training"]["optimiser"]], compute] = {
+        rows[case_of(run), NAMED[config["training"]["optimiser"]], compute] = {
             "accuracy": [member["test_accuracy"] for member in members],
             "std": [member["std_mean"] for member in members],
-            "naive": heights(mine, "naive"),
-            "aligned": heights(mine, "aligned"),
+            "naive": heights(pairs, "naive"),
+            "aligned": heights(pairs, "aligned"),
         }
     return rows
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..experiments.campaign import Task, neighbours
-from .reproduction import Finding, Record, Reproduction, of_kind
+from .reproduction import Finding, Record, Reproduction, with_pairs
 from .scales import measured, posteriors
 from .words import heights, rank_correlation, spread
 
@@ -83,19 +83,17 @@ def draw(figure: Any, records: Sequence[Record]) -> None:
 
 
 def _rows(records: Sequence[Record]) -> list[dict[str, Any]]:
-    pairs = of_kind(records, "pair")
     rows = []
-    for run in of_kind(records, "train"):
-        mine = [one for one in pairs if one["settings"]["config"]["hash"] == run["settings"]["config"]["hash"]]
-        if mine:
+    for run, pairs in with_pairs(records):
+        if pairs:
             members = run["numbers"]["members"]
             rows.append(
                 {
                     "optimiser": run["settings"]["config"]["training"]["optimiser"],
                     "std": float(np.mean([member["std_mean"] for member in members])),
                     "accuracy": 100 * float(np.mean([member["test_accuracy"] for member in members])),
-                    "naive": heights(mine, "naive"),
-                    "aligned": heights(mine, "aligned"),
+                    "naive": heights(pairs, "naive"),
+                    "aligned": heights(pairs, "aligned"),
                 }
             )
     return rows

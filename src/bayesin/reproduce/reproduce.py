@@ -17,10 +17,10 @@ from ..experiments.campaign import Event, Standing, everything, run_local, write
 from ..experiments.campaign.ray import run_ray
 from ..experiments.provenance import now, provenance
 from ..files import read_json, write_bytes
-from ..report.figures import save, style
+from ..report.figures import FORMATS, save, style
 from . import drawing
 from .catalogue import find
-from .page import write_report
+from .page import write_report_of
 from .reproduction import Finding, Record, record, undone
 from .scales import size
 
@@ -98,7 +98,7 @@ def write_reproduction(result: Mapping[str, Any], out: Path) -> dict[str, Any]:
     found = judged(result)
     draw(found, out / str(found["name"]))
     write_bytes(out / f"{found['name']}.json", as_text(found).encode())
-    write_report(out, found)
+    write_report_of(out, found)
     return found
 
 
@@ -128,15 +128,15 @@ def read_reproduction(path: Path | str) -> dict[str, Any]:
 
 
 @style()
-def draw(result: Mapping[str, Any], stem: Path) -> list[Path]:
-    """Draws a figure from saved numbers: SVG, PDF and PNG."""
+def draw(result: Mapping[str, Any], stem: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+    """Draws a figure from saved numbers."""
     from matplotlib.figure import Figure
 
     chosen = find(str(result["name"]))
     figure = Figure(figsize=chosen.size, layout="constrained")
     chosen.draw(figure, result["records"])
     drawing.failures(figure, result["records"])
-    return save(figure, stem)
+    return save(figure, stem, formats)
 
 
 def _missing(missing: Sequence[Record], count: int) -> Finding:

@@ -65,6 +65,14 @@ def of_kind(records: Sequence[Record], kind: str) -> list[Record]:
     return [one for one in records if one["settings"]["kind"] == kind and one["state"] == "done"]
 
 
+def with_pairs(records: Sequence[Record]) -> list[tuple[Record, list[Record]]]:
+    """Every training run that is done, with the pairs of its members that are."""
+    pairs: dict[str, list[Record]] = {}
+    for one in of_kind(records, "pair"):
+        pairs.setdefault(one["settings"]["config"]["hash"], []).append(one)
+    return [(run, pairs.get(run["settings"]["config"]["hash"], [])) for run in of_kind(records, "train")]
+
+
 def undone(records: Sequence[Record]) -> list[Record]:
     """What failed or is left."""
     return [one for one in records if one["state"] != "done"]

@@ -56,18 +56,10 @@ def three(scale: str) -> Three:
 
 
 @dataclass(frozen=True)
-class Table(Task):
-    """Table 1, with columns past the paper."""
+class OfThree(Task):
+    """Base of tasks on the three posteriors."""
 
     runs: Three
-    draws: int = 200
-    key: int = 0
-
-    kind = "table1"
-
-    @property
-    def title(self) -> str:
-        return f"table of HMC, ensemble and VI on {self.runs.hmc.data}"
 
     @property
     def needs(self) -> tuple[Task, ...]:
@@ -76,6 +68,20 @@ class Table(Task):
     @property
     def resources(self) -> Resources:
         return Resources(cpus=2, gpus=1, memory=12 << 30)
+
+
+@dataclass(frozen=True)
+class Table(OfThree):
+    """Table 1, with columns past the paper."""
+
+    draws: int = 200
+    key: int = 0
+
+    kind = "table1"
+
+    @property
+    def title(self) -> str:
+        return f"table of HMC, ensemble and VI on {self.runs.hmc.data}"
 
     def perform(self, folder: Path, bench: Bench) -> dict[str, Any]:
         data, model = bench.prepared(self.runs.hmc)
@@ -96,10 +102,9 @@ class Table(Task):
 
 
 @dataclass(frozen=True)
-class Spread(Task):
+class Spread(OfThree):
     """Stds before and after rebasin, and pruning by them."""
 
-    runs: Three
     match: str = "activations"
     reference: str = "first"
     key: int = 0
@@ -109,14 +114,6 @@ class Spread(Task):
     @property
     def title(self) -> str:
         return f"stds and pruning on {self.runs.hmc.data}, matched by {self.match} to the {self.reference}"
-
-    @property
-    def needs(self) -> tuple[Task, ...]:
-        return self.runs.tasks
-
-    @property
-    def resources(self) -> Resources:
-        return Resources(cpus=2, gpus=1, memory=12 << 30)
 
     def perform(self, folder: Path, bench: Bench) -> dict[str, Any]:
         data, model = bench.prepared(self.runs.hmc)

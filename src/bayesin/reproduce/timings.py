@@ -9,12 +9,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..experiments import RunConfig
-from ..experiments.campaign import Bench, Resources, Task, Train
+from ..experiments.campaign import Bench, OfRun, Task, Train
 from ..experiments.campaign.pair import load_pair
 from ..matching import align
 from . import drawing
-from .barriers import resnet
+from .barriers import NETWORKS, resnet
 from .grids import MLP_WIDTHS, RESNET_WIDTHS
 from .reproduction import Finding, Record, Reproduction, of_kind
 from .scales import posteriors
@@ -23,27 +22,19 @@ LOOKS = {"points": {"color": "#D55E00", "marker": "D"}, "Gaussians": {"color": "
 
 
 @dataclass(frozen=True)
-class Timing(Task):
+class Timing(OfRun):
     """Seconds of one alignment of two trained posteriors, and of their means alone; the fastest of `repeats`."""
 
-    config: RunConfig
     first: int = 0
     second: int = 1
     repeats: int = 2
 
     kind = "timing"
+    memory = 6 << 30
 
     @property
     def title(self) -> str:
         return f"alignment of {self.first} and {self.second}, {Train(self.config).title}"
-
-    @property
-    def needs(self) -> tuple[Task, ...]:
-        return (Train(self.config),)
-
-    @property
-    def resources(self) -> Resources:
-        return Resources(cpus=2, gpus=0.25, memory=6 << 30)
 
     def perform(self, folder: Path, bench: Bench) -> dict[str, Any]:
         target, source = load_pair(self.config, self.first, self.second, bench)
@@ -118,8 +109,7 @@ def draw(figure: Any, records: Sequence[Record]) -> None:
 def _by_network(found: Sequence[Record]) -> dict[str, list[Record]]:
     cases: dict[str, list[Record]] = {}
     for one in found:
-        model = one["settings"]["config"]["model"]["name"]
-        cases.setdefault({"mlp": "MLP", "resnet20": "ResNet20"}[model], []).append(one)
+        cases.setdefault(NETWORKS[one["settings"]["config"]["model"]["name"]], []).append(one)
     return cases
 
 

@@ -10,11 +10,9 @@ import numpy as np
 
 from ..experiments import RunConfig
 from ..experiments.campaign import Bench, Resources, Task
-from ..experiments.device import on_device
 from ..experiments.points import Descent
-from ..experiments.studies import Setting, dynamics_study, interpolation_study, transposition_study, uniform_start
+from ..experiments.studies import dynamics_study, interpolation_study, study_setting, transposition_study
 from ..inference import Ensemble
-from ..symmetry import discover
 from . import drawing
 from .reproduction import Finding, Record, Reproduction, Verdict, of_kind
 from .words import rank_correlation
@@ -55,9 +53,7 @@ class Study(Task):
 
     def perform(self, folder: Path, bench: Bench) -> dict[str, Any]:
         data, model = bench.prepared(self.network)
-        model = uniform_start(model)
-        spec = discover(model.apply, model.init(jax.random.key(0)), np.asarray(data.x_train[:2]))
-        setting, key = Setting(model, data, spec, self.descent, on_device(data)), jax.random.key(self.key)
+        setting, key = study_setting(data, model, self.descent), jax.random.key(self.key)
         if self.which == "swaps":
             rows = transposition_study(
                 key,

@@ -15,4 +15,5 @@ from .task import Bench as Bench
 from .task import Resources as Resources
 from .task import Task as Task
 from .task import everything as everything
+from .training import OfRun as OfRun
 from .training import Train as Train

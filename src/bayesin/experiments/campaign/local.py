@@ -57,10 +57,12 @@ def run_local(
     others = [task for task in todo if not isinstance(task, Train)]
     with ThreadPoolExecutor(max(1, workers)) as pool:
         futures: list[Future[Any]] = []
+        trained: set[str] = set()
         try:
             for pack in packs(training):
                 _train(pack, desk, board)
-                ready = [task for task in others if _met(task, desk)]
+                trained.update(task.name for task in pack)
+                ready = [task for task in others if all(need.name in trained for need in task.needs)]
                 others = [task for task in others if task not in ready]
                 futures += _start(ready, desk, board, pool if workers else None)
             for task in others:  # what needs more than training, or what a failure left without it
@@ -131,7 +133,3 @@ def _start(tasks: list[Task], desk: Desk, board: _Board, pool: ThreadPoolExecuto
     for task in tasks:
         one(task)
     return []
-
-
-def _met(task: Task, desk: Desk) -> bool:
-    return all(standing(desk.runs / need.name).state in ("done", "failed") for need in task.needs)

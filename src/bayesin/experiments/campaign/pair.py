@@ -15,15 +15,14 @@ from ...posteriors import Gaussian
 from ...store import load_posterior
 from ...symmetry import transpositions
 from ..config import RunConfig
-from .task import Bench, Resources, Task
-from .training import Train
+from .task import Bench
+from .training import OfRun, Train
 
 
 @dataclass(frozen=True)
-class Pair(Task):
+class Pair(OfRun):
     """Barriers between members `first` and `second` of a run, as they are and after alignment."""
 
-    config: RunConfig
     first: int = 0
     second: int = 1
     samples: int = 128  # draws of the weights at every τ
@@ -37,14 +36,6 @@ class Pair(Task):
     @property
     def title(self) -> str:
         return f"members {self.first} and {self.second}, {Train(self.config).title}"
-
-    @property
-    def needs(self) -> tuple[Task, ...]:
-        return (Train(self.config),)
-
-    @property
-    def resources(self) -> Resources:
-        return Resources(cpus=2, gpus=0.25, memory=4 << 30)
 
     def perform(self, folder: Path, bench: Bench) -> dict[str, Any]:
         data, model = bench.prepared(self.config)

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ...inference import HMC, VI, Progress
 from ..config import RunConfig
@@ -50,6 +50,23 @@ class Train(Task):
         return run(
             self.config, folder, prepared=bench.prepared(self.config), wait=True, on_progress=_teller(bench)
         ).results
+
+
+@dataclass(frozen=True)
+class OfRun(Task):
+    """Base of tasks on what one training run left behind."""
+
+    config: RunConfig
+
+    memory: ClassVar[int] = 4 << 30  # bytes
+
+    @property
+    def needs(self) -> tuple[Task, ...]:
+        return (Train(self.config),)
+
+    @property
+    def resources(self) -> Resources:
+        return Resources(cpus=2, gpus=0.25, memory=self.memory)
 
 
 def packs(tasks: Iterable[Train]) -> list[list[Train]]:
