@@ -8,6 +8,7 @@ from scipy.special import log_softmax, logsumexp
 from scipy.stats import norm
 
 import networks
+import training_toys as toys
 from bayesin import Gaussian, Samples
 from bayesin.errors import ConfigError, DataError, ModelError, PosteriorError
 from bayesin.evaluation import Normal, Plan, estimate_seconds, evaluate, predict
@@ -228,6 +229,14 @@ def test_activations_are_measured_per_example():
     assert plan(networks.apply, wide, x, 128).examples == 40
     huge = np.broadcast_to(np.float32(0), (10**6, 6))
     assert plan(networks.apply, wide, huge, 128).examples < 10**6
+
+
+def test_an_accelerator_draws_side_by_side_unless_the_network_convolves(monkeypatch):
+    monkeypatch.setattr("bayesin.evaluation.chunks._kind", lambda: "other")
+    x, _ = networks.data()
+    assert plan(networks.apply, networks.params(0, (6, 500, 4)), x, 128).draws > 1
+    model, (images, _) = toys.convolution(), toys.images()
+    assert plan(model.apply, model.init(KEY), images, 128).draws == 1
 
 
 def test_a_cost_estimate_is_of_the_right_order():

@@ -9,6 +9,7 @@ import pytest
 
 import training_toys as toys
 from bayesin import VI, Gaussian, fit_vi
+from bayesin.convolutions import has_convolution
 from bayesin.errors import ConfigError, DataError, ModelError, PosteriorError, TrainingError
 from bayesin.inference import program
 from bayesin.inference.arrays import training_arrays
@@ -112,9 +113,9 @@ def test_members_side_by_side_are_members_in_sequence():
 def test_convolutions_are_seen():
     model, (x, _) = toys.convolution(), toys.images()
     params = model.init(KEY)
-    assert program.has_convolution(model.apply, params, x[:2])
-    assert program.has_convolution(jax.jit(model.apply), params, x[:2])
-    assert not program.has_convolution(toys.mlp().apply, toys.mlp().init(KEY), toys.blobs()[0])
+    assert has_convolution(model.apply, params, x[:2])
+    assert has_convolution(jax.jit(model.apply), params, x[:2])
+    assert not has_convolution(toys.mlp().apply, toys.mlp().init(KEY), toys.blobs()[0])
 
 
 def test_a_grid_is_its_fits():

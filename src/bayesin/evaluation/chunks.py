@@ -2,7 +2,8 @@
 
 One draw of the weights passes over the data in chunks, sized so that its activations fit a budget. On a
 CPU one draw at a time is fastest: matrix products of a thousand rows are efficient, and a batch of draws
-turns convolutions into slow grouped ones. An accelerator with few examples gets several draws at once.
+turns convolutions into slow grouped ones. An accelerator with few examples gets several draws at once, unless the
+network convolves.
 """
 
 import time
@@ -13,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..convolutions import has_convolution
 from ..trees import Tree
 
 ACTIVATION_BUDGET = {"cpu": 256 << 20, "other": 2 << 30}  # bytes
@@ -38,6 +40,8 @@ def plan(apply: Callable[..., Any], params: Tree, x: Any, samples: int) -> Plan:
     chunks = -(-count // min(count, most))
     examples = -(-count // chunks)  # chunks of nearly equal size: the last one is padded by less than `chunks` rows
     draws = 1 if kind == "cpu" else max(1, min(samples, ENOUGH_ROWS // examples))
+    if draws > 1 and has_convolution(apply, params, x[:2]):
+        draws = 1
     return Plan(examples, draws)
 
 

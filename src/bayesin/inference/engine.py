@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..convolutions import has_convolution
 from ..errors import TrainingError
 from .arrays import Arrays as Arrays
 from .arrays import training_arrays as training_arrays
@@ -22,7 +23,7 @@ from .lanes import Arrangement, arrange, batch_sharding, collect, evaluation, pl
 from .layout import Layout
 from .likelihoods import score_name
 from .problem import Prepared, Problem, prepare
-from .program import Plan, Row, Shared, State, has_convolution
+from .program import Plan, Row, Shared, State
 from .training import Training, meaningful
 
 

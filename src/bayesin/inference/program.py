@@ -227,8 +227,3 @@ def _weights(plan: Plan, row: Row) -> tuple[jax.Array, jax.Array]:
     """(a, b): what the cross entropy to the prior and the entropy are multiplied with."""
     one = jnp.ones((), jnp.float32)
     return (row.temperature if plan.temperature_on_prior else one), row.temperature
-
-
-def has_convolution(apply: Callable[[Tree, Any], Any], params: Tree, x: Any) -> bool:
-    """Whether a convolution stands anywhere in the network; vmapped over members it becomes a slow grouped one."""
-    return "conv_general_dilated" in str(jax.make_jaxpr(apply)(params, x))

@@ -13,7 +13,7 @@ from .scales import measured, posteriors
 from .words import heights, rank_correlation, spread, verdict_of_zero
 
 MLP_WIDTHS = {"smoke": (0.25, 0.5, 1, 2), "cpu": (0.25, 0.5, 1, 2), "paper": (0.125, 0.25, 0.5, 1, 2, 4)}
-RESNET_WIDTHS = {"smoke": (), "cpu": (1, 2, 4), "paper": (1, 2, 4, 8)}
+RESNET_WIDTHS = {"smoke": (), "cpu": (1, 2, 4), "paper": (1, 2, 4, 8, 16)}
 VARIANCES = {
     "smoke": (0.01, 0.05, 0.2),
     "cpu": (0.001, 0.0025, 0.01, 0.04),
@@ -183,10 +183,10 @@ WIDTH = Reproduction(
     tasks=width_tasks,
     judge=judge_width,
     draw=draw_width,
-    minutes={"smoke": 1, "cpu": 25, "paper": 14},
+    minutes={"smoke": 1, "cpu": 25, "paper": 40},
     choices=(
-        "MLP widths 64 to 2048, ResNet20 1 to 8 times 16 features; the paper's are unknown",
-        "five pairs (ResNet20 three)",
+        "MLP widths 64 to 2048, ResNet20 1 to 16 times 16 features; the paper's are unknown",
+        "five pairs (ResNet20 three, one at 8 and 16 times)",
     ),
     size=(7.6, 2.8),
 )
