@@ -9,9 +9,15 @@ seconds are all of a call, compilation included.
 """
 
 import argparse
+import gzip
+import json
+import re
+import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -59,6 +65,8 @@ def rows(tiny: bool) -> Iterator[Row]:
     yield "ResNet20, float32, norm over the image (frn)", lambda: resnet(tiny, norm="frn")
     yield "ResNet20, float32, fixed noise", lambda: resnet(tiny, fixed=True)
     yield "ResNet20, float32, gradient of one network alone", lambda: gradient(tiny)
+    yield "ResNet20, float32, kernels of that gradient", lambda: kernels(tiny)
+    yield "ResNet20, float32, limits of that gradient", lambda: limits(tiny)
 
 
 def many(tiny: bool) -> str:
@@ -88,6 +96,50 @@ def resnet(
 
 def gradient(tiny: bool) -> str:
     """The network and its derivative without inference: the floor of a step."""
+    program, params, length = _gradient_steps(tiny)
+    jax.block_until_ready(program(params))
+    best = min(_seconds(lambda: jax.block_until_ready(program(params))) for _ in range(2 if tiny else 5))
+    return f"{1e3 * best / length:.2f} ms a step"
+
+
+def kernels(tiny: bool) -> str:
+    """What the gradient's time goes to, by the profiler: kernels of the device, grouped."""
+    program, params, length = _gradient_steps(tiny)
+    jax.block_until_ready(program(params))
+    spent: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory() as folder:
+        with jax.profiler.trace(folder):
+            jax.block_until_ready(program(params))
+        for path in Path(folder).rglob("*.trace.json.gz"):
+            spent.update(_kernel_times(json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]))
+    if not spent:
+        return "the profiler saw no kernels of an accelerator"
+    total = sum(spent.values()) / length
+    return f"{total:.2f} ms: " + ", ".join(f"{name} {ms / length:.2f}" for name, ms in spent.most_common(8))
+
+
+def limits(tiny: bool) -> str:
+    """How fast the device could be: its matrix and copy rates, against what the program multiplies and moves."""
+    program, params, _ = _gradient_steps(tiny)
+    cost = program.lower(params).compile().cost_analysis()
+    size = 256 if tiny else 8192
+    a = jax.numpy.ones((size, size), jax.numpy.float32)
+    multiply, copy = jax.jit(lambda a: a @ a), jax.jit(lambda a: a + 1)
+    wide = jax.numpy.ones(size * size * (1 if tiny else 8), jax.numpy.float32)
+    rates = []
+    for function, argument in ((multiply, a), (copy, wide)):
+        jax.block_until_ready(function(argument))
+        rates.append(min(_seconds(lambda f=function, x=argument: jax.block_until_ready(f(x))) for _ in range(5)))
+    products, bytes_moved = 2 * size**3 / rates[0], 2 * wide.nbytes / rates[1]
+    # XLA counts the body of a loop once.
+    return (
+        f"{1e3 * cost['flops'] / products:.2f} ms at {products / 1e12:.0f} TFLOP/s, "
+        f"{1e3 * cost['bytes accessed'] / bytes_moved:.2f} ms at {bytes_moved / 1e12:.2f} TB/s"
+    )
+
+
+def _gradient_steps(tiny: bool) -> tuple[Any, Any, int]:
+    """A compiled loop of plain gradient steps, its parameters, and its length."""
     shape, batch, length = ((8, 8, 3), 20, 2) if tiny else ((32, 32, 3), 500, 50)
     model = build("resnet20", shape, 10, width=4 if tiny else 16)
     x, y = _data(batch, shape)
@@ -100,9 +152,27 @@ def gradient(tiny: bool) -> str:
         return jax.tree.map(lambda w, g: w - np.float32(1e-3) * g, params, slope), None
 
     program = jax.jit(lambda params: jax.lax.scan(step, params, length=length)[0])
-    params = jax.block_until_ready(program(model.init(jax.random.key(0))))
-    best = min(_seconds(lambda: jax.block_until_ready(program(params))) for _ in range(2 if tiny else 5))
-    return f"{1e3 * best / length:.2f} ms a step"
+    return program, model.init(jax.random.key(0)), length
+
+
+def _kernel_times(events: list[dict[str, Any]]) -> Counter[str]:
+    """Milliseconds of the device's streams in a trace, by what a kernel is for."""
+    named = {(e["pid"], e.get("tid")): e["args"]["name"] for e in events if e.get("name") == "thread_name"}
+    devices = {e["pid"] for e in events if e.get("name") == "process_name" and "GPU" in e["args"]["name"]}
+    spent: Counter[str] = Counter()
+    for e in events:
+        if e.get("ph") == "X" and e["pid"] in devices and "Stream" in named.get((e["pid"], e.get("tid")), ""):
+            operation = e.get("args", {}).get("hlo_op", "")
+            kinds = {
+                "conv-bw-filter": "gradients of kernels",
+                "conv-bw-input": "gradients of images",
+                "conv": "convolutions",
+            }
+            kind = next(
+                (words for part, words in kinds.items() if part in operation and "convert" not in operation), ""
+            )
+            spent[kind or re.sub(r"[_.\d]+$", "", e["name"])] += e["dur"] / 1e3
+    return spent
 
 
 def similarity(size: str, tiny: bool, posterior: Callable) -> str:

@@ -28,9 +28,8 @@ def use_compilation_cache() -> Path | None:
 def use_one_thread() -> None:
     """Starts JAX with one CPU thread, unless NPROC says otherwise; without effect once it has started.
 
-    Steps of a few milliseconds gain nothing from a second thread (2,100 steps of the demo's two networks at best 7.1
-    s on one, 9.2 s on two), and where other processes want the cores, threads that wait for each other take four
-    times as long.
+    Steps of a few milliseconds, as those of the demo, gain nothing from a second thread, and where other processes
+    want the cores, threads that wait for each other take far longer.
     """
     if "NPROC" in os.environ:
         return

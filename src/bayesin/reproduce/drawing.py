@@ -29,10 +29,11 @@ def against(
     log: bool = True,
 ) -> None:
     """Barriers against a setting: the mean of all pairs, with every pair as a point."""
-    xs = sorted(groups)
+    xs, tallest = sorted(groups), 0.0
     for kind in kinds:
         look = KINDS[kind]
         values = [heights(groups[x], kind) for x in xs]
+        tallest = max([tallest, *(height for found in values for height in found)])
         for x, found in zip(xs, values, strict=True):
             axis.plot([x] * len(found), found, linestyle="", marker=".", color=look["color"], alpha=0.35)
         shown = [(x, np.mean(found)) for x, found in zip(xs, values, strict=True) if found]
@@ -47,7 +48,7 @@ def against(
     if log:
         axis.set_xscale("log")
     axis.set_yscale("symlog", linthresh=1e-2)
-    axis.set_ylim(bottom=0)
+    axis.set_ylim(0, 1.5 * tallest or None)
     axis.set_ylabel("barrier (nats)")
 
 

@@ -65,7 +65,7 @@ def judge_width(records: Sequence[Record]) -> list[Finding]:
                     "wider means lower" if claimed else "for ResNet20 only after alignment",
                     ends,
                     _trend(trend, claimed),
-                    f"rank correlation of width and barrier {trend:+.2f}",
+                    "one width alone" if np.isnan(trend) else f"rank correlation of width and barrier {trend:+.2f}",
                 )
             )
     return findings
