@@ -118,6 +118,20 @@ def test_convolutions_are_seen():
     assert not has_convolution(toys.mlp().apply, toys.mlp().init(KEY), toys.blobs()[0])
 
 
+def test_steps_of_a_convolutional_network_one_by_one_are_those_of_a_loop(monkeypatch):
+    """On a CPU such a network is trained with a call for each step; the loop that other devices run says the same."""
+    model, data = toys.convolution(), toys.images()
+    config = VI(epochs=2, batch=10, learning_rate=1e-2, members=2)
+    called = fit_vi(KEY, model, data, config)
+    monkeypatch.setattr("bayesin.inference.engine.has_convolution", lambda *_: False)
+    looped = fit_vi(KEY, model, data, config)
+    assert set(called.trace) == set(looped.trace)
+    for name in set(called.trace) - {"seconds", "steps_per_second"}:
+        np.testing.assert_allclose(called.trace[name], looped.trace[name], rtol=1e-5)
+    for a, b in zip(jax.tree.leaves(called.posteriors), jax.tree.leaves(looped.posteriors), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
 def test_a_grid_is_its_fits():
     model, data = toys.mlp(), toys.blobs()
     base = dataclasses.replace(QUICK, members=2, parallel="sequence")

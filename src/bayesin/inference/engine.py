@@ -18,7 +18,7 @@ from ..errors import TrainingError
 from .arrays import Arrays as Arrays
 from .arrays import training_arrays as training_arrays
 from .checkpoint import Checkpoints, Resumed, checksum, key_numbers
-from .fit import Trace, trace_of
+from .fit import Trace, joined, trace_of
 from .lanes import Arrangement, arrange, batch_sharding, collect, evaluation, place, place_shared, program
 from .layout import Layout
 from .likelihoods import score_name
@@ -67,6 +67,7 @@ class Running(NamedTuple):
     test: tuple[jax.Array, jax.Array] | None
     checkpoints: Checkpoints | None
     on_progress: Callable[[Progress], Any]
+    one_by_one: bool  # a call for each step: on a CPU, gradients of kernels are slow inside a compiled loop
 
 
 def train(
@@ -85,8 +86,7 @@ def train(
     prepared = prepare(key, problem)
     plan, config, arrays = prepared.plan, problem.config, problem.arrays
     devices = jax.devices()
-    asked = config.parallel == "auto" and devices[0].platform != "cpu"  # elsewhere the answer changes nothing
-    convolutional = asked and has_convolution(plan.apply, prepared.params, arrays.x[:2])
+    convolutional = has_convolution(plan.apply, prepared.params, arrays.x[:2])
     arrangement = arrange(config, problem.count, convolutional, devices)
     plan = plan.with_sharding(batch_sharding(arrangement))
     shared = place_shared(arrangement, Shared(arrays.x, arrays.y, prepared.centre))
@@ -102,6 +102,7 @@ def train(
         test,
         checkpoints,
         on_progress or _ignore,
+        one_by_one=convolutional and devices[0].platform == "cpu",
     )
     try:
         return _run(running, prepared.states)
@@ -117,23 +118,20 @@ def _run(running: Running, states: list[State]) -> Trained:
     began = saved = time.perf_counter()
     compiled = None
     while step < plan.steps:
-        part = plan.with_length(min(plan.length, plan.steps - step))
-        compiled = program(part, arrangement, lanes[0], running.rows[0], running.shared, np.int32(step))
+        length = min(plan.length, plan.steps - step)
+        compiled = _program(running, length, lanes)
         asked = time.perf_counter()
-        # All lanes are asked for before any is waited for; each may donate its state to the next.
-        results = [compiled(s, r, running.shared, np.int32(step)) for s, r in zip(lanes, running.rows, strict=True)]
-        lanes = [state for state, _ in results]
-        step += part.length
-        row = collect(arrangement, [seen for _, seen in results])
+        lanes, row = _interval(running, compiled, lanes, step, length)
+        step += length
         now = time.perf_counter()
         first = row.pop("first_nll")
         limit = config.explosion * np.maximum(np.abs(first), 1.0) if limit is None else limit
         row[score_name(config.likelihood)] = row.pop("score")
-        rows.append(_times(plan, step, earlier + now - began, part.length / (now - asked)) | row)
+        rows.append(_times(plan, step, earlier + now - began, length / (now - asked)) | row)
         _check_loss(running, rows, limit)
-        if _due(config.eval_every, plan, step, part.length) and running.test is not None:
+        if _due(config.eval_every, plan, step, length) and running.test is not None:
             rows[-1] |= _test(running, lanes)
-        due = _due(config.checkpoint_epochs, plan, step, part.length)
+        due = _due(config.checkpoint_epochs, plan, step, length)
         due |= 0 < config.checkpoint_minutes <= (now - saved) / 60
         if running.checkpoints is not None and due:
             _save(running, lanes, rows, step, limit)
@@ -145,9 +143,27 @@ def _run(running: Running, states: list[State]) -> Trained:
                 _save(running, lanes, rows, step, limit)
             raise
     if compiled is None:  # taken up after its last step; what it says of memory must not depend on that
-        part = plan.with_length((plan.steps - 1) % plan.length + 1)
-        compiled = program(part, arrangement, lanes[0], running.rows[0], running.shared, np.int32(0))
+        compiled = _program(running, (plan.steps - 1) % plan.length + 1, lanes)
     return Trained(plan.layout, collect(arrangement, lanes), trace_of(rows), _memory(running, lanes, compiled))
+
+
+def _program(running: Running, length: int, lanes: list[State]) -> Any:
+    """The compiled program of an interval of this length, or of one of its steps."""
+    part = running.plan.with_length(1 if running.one_by_one else length)
+    return program(part, running.arrangement, lanes[0], running.rows[0], running.shared, np.int32(0))
+
+
+def _interval(
+    running: Running, compiled: Any, lanes: list[State], start: int, length: int
+) -> tuple[list[State], dict[str, Any]]:
+    """Advances every lane by `length` steps; returns them, and a row of the trace."""
+    rows = []
+    for step in range(start, start + length) if running.one_by_one else (start,):
+        # All lanes are asked for before any is waited for; each may donate its state to the next.
+        results = [compiled(s, r, running.shared, np.int32(step)) for s, r in zip(lanes, running.rows, strict=True)]
+        lanes = [state for state, _ in results]
+        rows.append(collect(running.arrangement, [seen for _, seen in results]))
+    return lanes, joined(rows)
 
 
 def _start(running: Running, states: list[State]) -> tuple[list[State], list[dict[str, Any]], int, Any]:

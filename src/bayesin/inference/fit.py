@@ -42,3 +42,12 @@ def trace_of(rows: list[dict[str, Any]]) -> Trace:
         empty = np.full(like.shape, np.nan)
         trace[name] = np.stack([np.asarray(row[name]) if name in row else empty for row in rows])
     return trace
+
+
+def joined(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The row of an interval from rows of its steps: averages over the batches, the rest as it is at the end."""
+    if len(rows) == 1:
+        return rows[0]
+    last = rows[-1]
+    average = {name: np.mean([row[name] for row in rows], axis=0, dtype=np.float32) for name in ("nll", "score")}
+    return last | average | {"first_nll": rows[0]["first_nll"], "loss": last["loss"] - last["nll"] + average["nll"]}

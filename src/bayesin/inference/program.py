@@ -114,7 +114,12 @@ def advance(plan: Plan, state: State, row: Row, shared: Shared, start: jax.Array
     def body(state: State, at: Any) -> tuple[State, dict[str, jax.Array]]:
         return _step(plan, state, row, shared, *at)
 
-    state, seen = jax.lax.scan(body, state, (keys, rates, batch_order(plan, row.key, start)))
+    every = (keys, rates, batch_order(plan, row.key, start))
+    if plan.length == 1:  # no loop around a lone step
+        state, seen = body(state, jax.tree.map(lambda leaf: leaf[0], every))
+        seen = jax.tree.map(lambda leaf: leaf[None], seen)
+    else:
+        state, seen = jax.lax.scan(body, state, every)
     row_of_trace = {"nll": seen["nll"].mean(), "score": seen["score"].mean(), "first_nll": seen["nll"][0]}
     return state, row_of_trace | summary(plan, state, row, shared, row_of_trace["nll"])
 
