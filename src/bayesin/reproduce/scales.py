@@ -57,9 +57,9 @@ def posteriors(
     data = "digits" if scale == "smoke" else data
     base = found.mlp if model == "mlp" else found.resnet
     fields = preset(named, data, model) | dict(found.changes)
-    limit = None if scale == "smoke" else found.limit
+    limit, samples = None if scale == "smoke" else found.limit, found.samples
     if model == "resnet20" and scale == "cpu":  # two cores take a second for a step of a few hundred images
-        fields, limit = fields | {"epochs": 10, "batch": 100, "warmup": 20}, 2_000
+        fields, limit, samples = fields | {"epochs": 10, "batch": 100, "warmup": 20}, 2_000, 8
     elif model == "resnet20":
         fields |= {"epochs": 40}
     fields |= {"members": members or found.members} | changes
@@ -69,7 +69,7 @@ def posteriors(
         training=make_training("vi", fields),
         width=max(1, round(base * width)),
         limit=limit,
-        test_samples=found.samples,
+        test_samples=samples,
     )
 
 
