@@ -14,6 +14,7 @@ ORDER = (
     "errors",
     "keys",
     "trees",
+    "convolutions",
     "files",
     "tensors",
     "data",
