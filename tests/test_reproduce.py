@@ -11,6 +11,7 @@ from bayesin.cli.main import main
 from bayesin.errors import ArtifactError, BayesinError, ConfigError
 from bayesin.experiments.campaign import everything
 from bayesin.reproduce import CATALOGUE, SCALES, judged, read_reproduction, reproduce, write_reproduction
+from bayesin.reproduce.grids import judge_width
 from bayesin.reproduce.kl import best, costs
 from bayesin.reproduce.words import rank_correlation, spread, verdict_of_nearly_zero, verdict_of_zero
 
@@ -190,3 +191,16 @@ def _result(name: str, records: list) -> dict:
     said = {key: fields[key] for key in ("name", "source", "claim")} | {"choices": list(chosen.choices)}
     head = {"format": "bayesin-reproduction", "version": 1, "scale": "smoke", "devices": [], "provenance": {}}
     return head | said | {"written": "", "compute_seconds": 0.0, "records": records}
+
+
+@pytest.mark.parametrize("naive, verdict", [(1.5, "confirmed"), (0.02, "not measured")])
+def test_a_trend_is_judged_only_where_there_is_a_barrier(naive, verdict):
+    """Networks that are hardly trained have none, and tell nothing of width."""
+
+    def pair(width, aligned):
+        settings = {"kind": "pair", "config": {"model": {"name": "mlp", "width": width}, "data": {"name": "mnist"}}}
+        numbers = {"naive": {"test": {"value": naive / width}}, "aligned": {"test": {"value": aligned}}}
+        return {"state": "done", "settings": settings, "numbers": numbers}
+
+    found = judge_width([pair(1, 0.015), pair(2, 0.010), pair(4, 0.005)])
+    assert [one.verdict for one in found] == [verdict, verdict]
