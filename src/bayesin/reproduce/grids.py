@@ -65,12 +65,7 @@ def judge_width(records: Sequence[Record]) -> list[Finding]:
                     f"{case}: barriers fall with width {words}" if claimed else f"{case}: no fall {words}",
                     "wider means lower" if claimed else "for ResNet20 only after alignment",
                     ends,
-                    "not measured" if untrained else _trend(trend, claimed),
-                    "hardly any barrier to begin with: too little trained to tell"
-                    if untrained
-                    else "one width alone"
-                    if np.isnan(trend)
-                    else f"rank correlation of width and barrier {trend:+.2f}",
+                    *_trend(trend, claimed, untrained),
                 )
             )
     return findings
@@ -173,12 +168,16 @@ def _temperature(pair: Record) -> float:
     return float(pair["settings"]["config"]["training"]["temperature"])
 
 
-def _trend(correlation: float, claimed: bool) -> Verdict:
+def _trend(correlation: float, claimed: bool, untrained: bool) -> tuple[Verdict, str]:
+    """Whether barriers fall with width as `claimed`, and why."""
+    if untrained:
+        return "not measured", "hardly any barrier to begin with: too little trained to tell"
     if np.isnan(correlation):
-        return "not measured"
+        return "not measured", "one width alone"
+    reason = f"rank correlation of width and barrier {correlation:+.2f}"
     if not claimed:
-        return "confirmed" if correlation > -0.5 else "not confirmed"
-    return "confirmed" if correlation < -0.799 else "partly" if correlation < -0.3 else "not confirmed"
+        return ("confirmed" if correlation > -0.5 else "not confirmed"), reason
+    return ("confirmed" if correlation < -0.799 else "partly" if correlation < -0.3 else "not confirmed"), reason
 
 
 WIDTH = Reproduction(
