@@ -4,6 +4,7 @@ Rossi et al. 2023, section 5.1.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..experiments.campaign import Task, neighbours
@@ -38,6 +39,8 @@ def resnet(scale: str, data: str = "cifar10", *, width: float = RESNET_WIDTH, me
     if scale == "cpu":
         return list(neighbours(posteriors(scale, data, "resnet20", width=width, members=members), **FEW[scale]))
     config = posteriors(scale, data, "resnet20", width=width, members=members, compute="bfloat16")
+    if width > RESNET_WIDTH:  # one draw on the test set takes seconds
+        config = replace(config, test_samples=16)
     on_both_sets = data == "cifar10" and width == RESNET_WIDTH
     return list(neighbours(config, **FEW[scale], train_samples=4 if on_both_sets else 0))
 

@@ -13,8 +13,8 @@ from ..experiments.campaign import Bench, OfRun, Task, Train
 from ..experiments.campaign.pair import load_pair
 from ..matching import align
 from . import drawing
-from .barriers import NETWORKS, resnet
-from .grids import MLP_WIDTHS, RESNET_WIDTHS
+from .barriers import NETWORKS
+from .grids import MLP_WIDTHS, resnets
 from .reproduction import Finding, Record, Reproduction, of_kind
 from .scales import posteriors
 
@@ -55,9 +55,7 @@ class Timing(OfRun):
 def tasks(scale: str) -> list[Task]:
     configs = [posteriors(scale, "mnist", width=width) for width in MLP_WIDTHS[scale]]
     # The same runs as in `width`, so that nothing is trained twice.
-    for width in RESNET_WIDTHS[scale]:
-        pair = resnet(scale, width=width, members=4 if scale == "paper" and width <= 4 else 2)[0]
-        configs.append(pair.config)  # pyright: ignore[reportAttributeAccessIssue]
+    configs += [pairs[0].config for pairs in resnets(scale)]  # pyright: ignore[reportAttributeAccessIssue]
     return [Timing(config) for config in configs]
 
 
