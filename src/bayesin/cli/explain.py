@@ -131,7 +131,7 @@ def _shape_and_classes(name: str) -> tuple[tuple[int, ...], int]:
         return tuple(SOURCES[name].shape), SOURCES[name].classes
     if not name.endswith(".npz"):
         raise ConfigError(
-            f"there is no data set '{name}'{did_you_mean(name, NAMES)}; choose {', '.join(NAMES)} or an .npz"
+            f"there is no data set '{name}'{did_you_mean(name, NAMES) or ';'} choose {', '.join(NAMES)} or an .npz"
         )
     data = load(name)
     targets = 1 if data.y_train.ndim == 1 else data.y_train.shape[-1]

@@ -3,7 +3,7 @@
 Rossi et al. 2023, section 5.1.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from ..experiments.campaign import Task, neighbours
 from . import drawing
 from .reproduction import Finding, Record, Reproduction, of_kind
 from .scales import measured, posteriors
-from .words import heights, spread, verdict_of_nearly_zero, verdict_of_zero
+from .words import BARRIER_NATS, heights, spread, verdict_of_nearly_zero, verdict_of_zero
 
 CASES = (
     ("mnist", "mlp", "MLP on MNIST"),
@@ -31,18 +31,23 @@ SAID = {
 }
 
 
-def resnet(scale: str, data: str = "cifar10", *, width: float = RESNET_WIDTH, members: int = 4) -> list[Task]:
-    """ResNet20 posteriors and their pairs; few draws, as each is a pass of a large network. None in smoke: they would
-    spend the minute compiling."""
+def resnet(
+    scale: str,
+    data: str = "cifar10",
+    *,
+    width: float = RESNET_WIDTH,
+    members: int = 4,
+    run: Mapping[str, Any] | None = None,
+    **changes: Any,
+) -> list[Task]:
+    """Pairs of ResNet20 posteriors, from few draws, as each is a pass of a large network. None in smoke: they would
+    spend the minute compiling. `run` changes the run, `changes` its training."""
     if scale == "smoke":
         return []
-    if scale == "cpu":
-        return list(neighbours(posteriors(scale, data, "resnet20", width=width, members=members), **FEW[scale]))
-    config = posteriors(scale, data, "resnet20", width=width, members=members, compute="bfloat16")
-    if width > RESNET_WIDTH:  # one draw on the test set takes seconds
-        config = replace(config, test_samples=16)
-    on_both_sets = data == "cifar10" and width == RESNET_WIDTH
-    return list(neighbours(config, **FEW[scale], train_samples=4 if on_both_sets else 0))
+    precision = {"compute": "bfloat16"} if scale == "paper" else {}
+    config = posteriors(scale, data, "resnet20", width=width, members=members, **precision | changes)
+    on_both_sets = scale == "paper" and data == "cifar10" and width == RESNET_WIDTH
+    return list(neighbours(replace(config, **run or {}), **FEW[scale], train_samples=4 if on_both_sets else 0))
 
 
 def tasks(scale: str) -> list[Task]:
@@ -63,7 +68,11 @@ def judge(records: Sequence[Record]) -> list[Finding]:
                 "without alignment there is always a barrier",
                 "a barrier always appears",
                 f"{least:.3f} to {max(all_naive):.3f} nats over {len(all_naive)} pairs",
-                "confirmed" if least > 0.1 else "partly" if max(all_naive) > 0.1 else "not confirmed",
+                "confirmed"
+                if least > BARRIER_NATS
+                else "partly"
+                if max(all_naive) > BARRIER_NATS
+                else "not confirmed",
             )
         )
     for title, found in by_case(pairs).items():

@@ -7,10 +7,10 @@ import numpy as np
 
 from ..experiments.campaign import Task, neighbours
 from . import drawing
-from .barriers import by_case, resnet
+from .barriers import RESNET_WIDTH, by_case, resnet
 from .reproduction import Finding, Record, Reproduction, Verdict, of_kind
 from .scales import measured, posteriors
-from .words import heights, rank_correlation, spread, verdict_of_zero
+from .words import BARRIER_NATS, NO_BARRIER, heights, rank_correlation, spread, verdict_of_zero
 
 MLP_WIDTHS = {"smoke": (0.25, 0.5, 1, 2), "cpu": (0.25, 0.5, 1, 2), "paper": (0.125, 0.25, 0.5, 1, 2, 4)}
 RESNET_WIDTHS = {"smoke": (), "cpu": (1, 2, 4), "paper": (1, 2, 4, 8, 16)}
@@ -33,10 +33,12 @@ def width_tasks(scale: str) -> list[Task]:
 
 def resnets(scale: str) -> list[list[Task]]:
     """Pairs of ResNet20 at every width of a scale; at the largest, which takes minutes for each posterior, one."""
-    return [
-        resnet(scale, width=width, members=4 if scale == "paper" and width < 16 else 2)
-        for width in RESNET_WIDTHS[scale]
-    ]
+    found = []
+    for width in RESNET_WIDTHS[scale]:
+        wide = scale == "paper" and width > RESNET_WIDTH
+        members = 4 if scale == "paper" and width < 16 else 2
+        found.append(resnet(scale, width=width, members=members, run={"test_samples": 16} if wide else None))
+    return found
 
 
 def prior_tasks(scale: str) -> list[Task]:
@@ -59,7 +61,7 @@ def judge_width(records: Sequence[Record]) -> list[Finding]:
     findings = []
     for case, pairs in by_case(of_kind(records, "pair")).items():
         groups = by_setting(pairs, _width)
-        untrained = max(heights(pairs, "naive"), default=0.0) < 0.1
+        untrained = max(heights(pairs, "naive"), default=0.0) < BARRIER_NATS
         for kind, words in (("naive", "without alignment"), ("aligned", "after alignment")):
             tops = {width: heights(found, kind) for width, found in groups.items()}
             ends = ", ".join(f"{width:g}: {spread(found, 3)}" for width, found in tops.items())
@@ -176,7 +178,7 @@ def _temperature(pair: Record) -> float:
 def _trend(correlation: float, claimed: bool, untrained: bool) -> tuple[Verdict, str]:
     """Whether barriers fall with width as `claimed`, and why."""
     if untrained:
-        return "not measured", "hardly any barrier to begin with: too little trained to tell"
+        return "not measured", NO_BARRIER
     if np.isnan(correlation):
         return "not measured", "one width alone"
     reason = f"rank correlation of width and barrier {correlation:+.2f}"

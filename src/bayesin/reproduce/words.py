@@ -10,6 +10,8 @@ from .reproduction import Record, Verdict
 # Declared before anything was judged: a barrier is called zero when alignment leaves less than one part in twenty of
 # it and less than 0.05 nats; it is called nearly zero when it leaves less than one part in ten.
 ZERO_SHARE, ZERO_NATS, NEARLY_SHARE = 0.05, 0.05, 0.10
+# Networks that are hardly trained have hardly a barrier; what alignment leaves of that tells nothing.
+BARRIER_NATS, NO_BARRIER = 0.1, "hardly any barrier to begin with: too little trained to tell"
 
 
 def spread(values: Iterable[float], digits: int = 3) -> str:
@@ -35,6 +37,8 @@ def verdict_of_zero(naive: Sequence[float], aligned: Sequence[float]) -> tuple[V
     """Whether alignment removed the barrier, and by how much."""
     if not naive or not aligned:
         return "not measured", "no pair was measured"
+    if max(naive) < BARRIER_NATS:
+        return "not measured", NO_BARRIER
     left, share = float(np.mean(aligned)), float(np.mean(aligned) / np.mean(naive))
     reason = f"{share:.1%} of the barrier is left"
     if share <= ZERO_SHARE and left <= ZERO_NATS:
@@ -45,7 +49,7 @@ def verdict_of_zero(naive: Sequence[float], aligned: Sequence[float]) -> tuple[V
 def verdict_of_nearly_zero(naive: Sequence[float], aligned: Sequence[float]) -> tuple[Verdict, str]:
     """Whether alignment nearly removed the barrier."""
     verdict, reason = verdict_of_zero(naive, aligned)
-    nearly = naive and aligned and np.mean(aligned) <= NEARLY_SHARE * np.mean(naive)
+    nearly = verdict != "not measured" and np.mean(aligned) <= NEARLY_SHARE * np.mean(naive)
     return ("confirmed" if nearly else verdict), reason
 
 
