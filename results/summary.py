@@ -17,10 +17,7 @@ BEGIN, END = "<!-- made by summary.py -->", "<!-- end -->"
 
 
 def main() -> None:
-    # What the papers' sizes were not reached for is shown at the largest scale that was.
-    paths = {
-        path.stem: path for folder in ("numbers/cpu", "numbers") for path in sorted((HERE / folder).glob("*.json"))
-    }
+    paths = {path.stem: path for path in sorted((HERE / "numbers").glob("*.json"))}
     found = {name: read_reproduction(path) for name, path in paths.items()}
     done = {one["name"]: one for result in found.values() for one in result["records"] if one["state"] == "done"}
     results = {}

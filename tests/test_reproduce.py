@@ -115,6 +115,8 @@ def test_words_for_barriers():
     assert verdict_of_zero([1.0], [0.6])[0] == "not confirmed"
     assert verdict_of_zero([], [])[0] == "not measured"
     assert verdict_of_nearly_zero([2.0], [0.2])[0] == "confirmed"
+    assert verdict_of_zero([0.05], [0.0])[0] == "not measured"  # nothing was there to remove
+    assert verdict_of_nearly_zero([0.05], [0.0])[0] == "not measured"
     assert spread([]) == "–" and spread([0.5]) == "0.500 (1)"
     assert rank_correlation([1, 2, 3, 4], [1, 1, 2, 2]) == pytest.approx(np.sqrt(0.8))  # equal values share a rank
     assert np.isnan(rank_correlation([1], [1])) and np.isnan(rank_correlation([1, 2], [3, 3]))
@@ -183,6 +185,7 @@ def test_figures_share_their_runs():
     names = {name: {task.name for task in everything(CATALOGUE[name].tasks("paper"))} for name in CATALOGUE}
     assert names["table1"] & names["stds"] and names["stds"] == names["pruning"]
     assert names["width"] & names["barriers"] and names["width"] & names["regime"]
+    assert names["width"] & names["conditions"]
 
 
 def _result(name: str, records: list) -> dict:
@@ -204,3 +207,27 @@ def test_a_trend_is_judged_only_where_there_is_a_barrier(naive, verdict):
 
     found = judge_width([pair(1, 0.015), pair(2, 0.010), pair(4, 0.005)])
     assert [one.verdict for one in found] == [verdict, verdict]
+
+
+@pytest.mark.parametrize(
+    "naive, aligned, verdict",
+    [(1.0, 0.01, "not confirmed"), (1.0, 0.2, "confirmed"), (1.0, 0.9, "confirmed"), (0.01, 0.01, "not measured")],
+)
+def test_the_failure_on_cifar100_is_confirmed_by_a_barrier_that_stays(naive, aligned, verdict):
+    settings = {"kind": "pair", "config": {"model": {"name": "mlp", "width": 8}}, "restarts": 1}
+    numbers = {"naive": {"test": {"value": naive, "accuracy": [0.3]}}, "aligned": {"test": {"value": aligned}}}
+    found = CATALOGUE["cifar100"].judge([{"state": "done", "settings": settings, "numbers": numbers}])
+    assert [one.verdict for one in found] == [verdict]
+
+
+def test_conditions_change_one_setting_at_a_time():
+    """The runs of one width and of another setting differ from the common one in that setting alone."""
+    runs = {task.config for task in CATALOGUE["conditions"].tasks("paper")}
+    common = next(run for run in runs if run.width == 32 and run.test_samples == 128)
+    plain = [dataclasses.replace(run, test_samples=common.test_samples) for run in runs - {common}]
+    for run in plain:
+        told = {**vars(run), **vars(run.training)}
+        base = {**vars(common), **vars(common.training)}
+        changed = {name for name in told if told[name] != base[name]} - {"training"}
+        assert len(changed) == 1, changed
+    assert len(plain) == 8
