@@ -130,7 +130,7 @@ BARRIERS = Reproduction(
     tasks=tasks,
     judge=judge,
     draw=draw,
-    minutes={"smoke": 1, "cpu": 20, "paper": 10},
+    minutes={"smoke": 0.3, "cpu": 20, "paper": 10},
     choices=(
         "gradient descent 0.05, momentum 0.9, cosine, 100 epochs (ResNet20: 40, warm-up, clipping, bfloat16)",
         "ResNet20 with 64 features (four times the base) and LayerNorm; the paper's norm and width are unknown",

@@ -123,7 +123,7 @@ PLANE = Reproduction(
     tasks=tasks,
     judge=judge,
     draw=draw,
-    minutes={"smoke": 0.7, "cpu": 6, "paper": 1.5},
+    minutes={"smoke": 0.3, "cpu": 6, "paper": 1.5},
     choices=("MLP on CIFAR-10, the plane through both means and the aligned mean",),
     size=(7.6, 3.2),
 )

@@ -127,7 +127,7 @@ TIMINGS = Reproduction(
     tasks=tasks,
     judge=judge,
     draw=draw,
-    minutes={"smoke": 1, "cpu": 10, "paper": 40},
+    minutes={"smoke": 0.3, "cpu": 10, "paper": 40},
     choices=("points are the means of the same posteriors", "the runs are those of `width`"),
     size=(6.0, 2.8),
 )
