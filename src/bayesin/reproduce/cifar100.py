@@ -30,7 +30,8 @@ def tasks(scale: str) -> list[Task]:
     for width in WIDTHS[scale]:
         found += neighbours(posteriors(scale, "cifar100", width=width), **options)
     found += neighbours(posteriors(scale, "cifar100"), **options, restarts=RESTARTS[scale])
-    return found + resnet(scale, "cifar100", members=3 if scale == "cpu" else 4)
+    # What two cores can train of ResNet20 in minutes has no barrier to begin with.
+    return found + (resnet(scale, "cifar100") if scale == "paper" else [])
 
 
 def judge(records: Sequence[Record]) -> list[Finding]:
