@@ -14,7 +14,14 @@ from bayesin.experiments.campaign import everything
 from bayesin.reproduce import CATALOGUE, SCALES, judged, read_reproduction, reproduce, write_reproduction
 from bayesin.reproduce.grids import judge_width
 from bayesin.reproduce.kl import best, costs
-from bayesin.reproduce.words import rank_correlation, spread, verdict_of_nearly_zero, verdict_of_zero
+from bayesin.reproduce.words import (
+    rank_correlation,
+    spread,
+    verdict_of_nearly_zero,
+    verdict_of_no_rise,
+    verdict_of_rise,
+    verdict_of_zero,
+)
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 LISTED = (
@@ -61,8 +68,10 @@ def test_committed_verdicts_follow_from_the_committed_numbers(path):
     assert again["findings"] == saved["findings"]
     assert saved["provenance"]["commit"] and saved["devices"]
     assert saved["scale"] == "paper"
-    for one in saved["findings"]:  # the page says the same
-        assert f"| {one['verdict']} |" in (RESULTS / "README.md").read_text()
+    page = (RESULTS / "README.md").read_text()
+    for one in saved["findings"]:  # the page says the same, word for word
+        row = " | ".join(one[column].replace("|", "∣") for column in ("claim", "paper", "ours", "verdict", "reason"))
+        assert f"| {row} |" in page
 
 
 def test_the_first_figure_from_nothing(tmp_path):
@@ -89,7 +98,8 @@ def test_every_figure_from_nothing(name, shared_runs, tmp_path, capsys):
     assert main(["reproduce", name, "--runs", str(shared_runs), "--out", str(tmp_path), "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["failed"] == 0 and shown["findings"]
-    assert all(one["verdict"] in ("confirmed", "partly", "not confirmed") for one in shown["findings"])
+    open_ones = [one for one in shown["findings"] if one["verdict"] == "not measured"]
+    assert not open_ones or name == "presets"  # digits have no accuracy to compare with
     assert main(["status", str(shared_runs), "--json"]) == 0
     campaigns = {one["name"]: one for one in json.loads(capsys.readouterr().out)["campaigns"]}
     campaign = campaigns[f"{name}-smoke"]
@@ -127,6 +137,8 @@ def test_words_for_barriers():
     assert verdict_of_zero([0.05], [0.0])[0] == "not measured"  # nothing was there to remove
     assert verdict_of_nearly_zero([0.05], [0.0])[0] == "not measured"
     assert spread([]) == "–" and spread([0.5]) == "0.500 (1)"
+    limits = {0.8: ("confirmed", "not confirmed"), 0.5: ("partly", "partly"), 0.3: ("not confirmed", "confirmed")}
+    assert limits == {value: (verdict_of_rise(value), verdict_of_no_rise(value)) for value in limits}
     assert rank_correlation([1, 2, 3, 4], [1, 1, 2, 2]) == pytest.approx(np.sqrt(0.8))  # equal values share a rank
     assert np.isnan(rank_correlation([1], [1])) and np.isnan(rank_correlation([1, 2], [3, 3]))
 
@@ -220,7 +232,7 @@ def test_a_trend_is_judged_only_where_there_is_a_barrier(naive, verdict):
 
 @pytest.mark.parametrize(
     "naive, aligned, verdict",
-    [(1.0, 0.01, "not confirmed"), (1.0, 0.2, "confirmed"), (1.0, 0.9, "confirmed"), (0.01, 0.01, "not measured")],
+    [(1.0, 0.01, "not confirmed"), (1.0, 0.08, "partly"), (1.0, 0.9, "confirmed"), (0.01, 0.01, "not measured")],
 )
 def test_the_failure_on_cifar100_is_confirmed_by_a_barrier_that_stays(naive, aligned, verdict):
     settings = {"kind": "pair", "config": {"model": {"name": "mlp", "width": 8}}, "restarts": 1}

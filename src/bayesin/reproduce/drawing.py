@@ -11,12 +11,15 @@ from .words import heights
 
 
 def curves(axis: Any, pairs: Sequence[Record], part: str = "test") -> None:
-    """Loss along τ of every pair, without and after alignment."""
+    """Loss along τ, without and after alignment: the mean of all pairs, and every pair as a thin line."""
     for kind in ("naive", "aligned"):
-        look = {"color": KINDS[kind]["color"], "linestyle": KINDS[kind]["linestyle"], "marker": ""}
-        for number, pair in enumerate(one for one in pairs if part in one["numbers"][kind]):
-            found = pair["numbers"][kind][part]
-            axis.plot(found["taus"], found["nll"], **look, label=KINDS[kind]["label"] if number == 0 else None)
+        look = {"color": KINDS[kind]["color"], "marker": ""}
+        found = [pair["numbers"][kind][part] for pair in pairs if part in pair["numbers"][kind]]
+        for one in found:
+            axis.plot(one["taus"], one["nll"], **look, lw=0.7, alpha=0.5)
+        if found:
+            mean = np.mean([one["nll"] for one in found], axis=0)
+            axis.plot(found[0]["taus"], mean, **look, linestyle=KINDS[kind]["linestyle"], label=KINDS[kind]["label"])
     axis.set(xlabel="position on the path, τ", xlim=(0, 1))
     axis.set_ylim(bottom=0)
 
@@ -52,11 +55,11 @@ def against(
     axis.set_ylabel("barrier (nats)")
 
 
-def legend(figure: Any, axis: Any) -> None:
-    """One legend for all panels, above them."""
-    handles, labels = axis.get_legend_handles_labels()
-    if handles:
-        figure.legend(handles, labels, loc="outside upper left", ncols=3)
+def legend(figure: Any, *axes: Any) -> None:
+    """One legend for all panels, above them, with what these name."""
+    named = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    if named:
+        figure.legend(list(named.values()), list(named), loc="outside upper left", ncols=4)
 
 
 def inside(axis: Any, **options: Any) -> None:

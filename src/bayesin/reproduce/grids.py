@@ -10,7 +10,16 @@ from . import drawing
 from .barriers import RESNET_WIDTH, by_case, resnet
 from .reproduction import Finding, Record, Reproduction, Verdict, of_kind
 from .scales import measured, posteriors
-from .words import BARRIER_NATS, NO_BARRIER, heights, rank_correlation, spread, verdict_of_zero
+from .words import (
+    BARRIER_NATS,
+    NO_BARRIER,
+    heights,
+    rank_correlation,
+    spread,
+    verdict_of_no_rise,
+    verdict_of_rise,
+    verdict_of_zero,
+)
 
 MLP_WIDTHS = {"smoke": (0.25, 0.5, 1, 2), "cpu": (0.25, 0.5, 1, 2), "paper": (0.125, 0.25, 0.5, 1, 2, 4)}
 RESNET_WIDTHS = {"smoke": (), "cpu": (1, 2, 4), "paper": (1, 2, 4, 8, 16)}
@@ -89,7 +98,7 @@ def judge_robust(of: Callable[[Record], float], what: str) -> Callable[[Sequence
             for value, found in groups.items():
                 naive, aligned = heights(found, "naive"), heights(found, "aligned")
                 verdicts.append(verdict_of_zero(naive, aligned)[0])
-                parts.append(f"{value:g}: {np.mean(naive):.3f} → {np.mean(aligned):.4f}")
+                parts.append(f"{value:g}: {spread(naive)} → {spread(aligned, 4)}")
             held = verdicts.count("confirmed")
             verdict: Verdict = "confirmed" if held == len(verdicts) else "partly" if held else "not confirmed"
             label = f" ({meaning})" if meaning else ""
@@ -97,7 +106,7 @@ def judge_robust(of: Callable[[Record], float], what: str) -> Callable[[Sequence
                 Finding(
                     f"the conclusions hold for every {what}{label}",
                     "conclusions hold across the grid; grid and numbers unknown to us",
-                    "; ".join(parts) + f"; {len(pairs)} pairs",
+                    "; ".join(parts),
                     verdict if verdicts else "not measured",
                     f"zero after alignment at {held} of {len(verdicts)} values",
                 )
@@ -132,11 +141,10 @@ def draw_grid(of: Callable[[Record], float], label: str) -> Callable[[Any, Seque
             right = [
                 100 * np.mean([one["numbers"]["naive"]["test"]["accuracy"][0] for one in groups[x]]) for x in groups
             ]
-            axes[-1].plot(list(groups), right, marker="o", label=_MEANING.get(meaning))
+            look = {"kl": {"color": "#009E73", "marker": "s"}}.get(meaning, {"color": "#7a7a7a", "marker": "o"})
+            axes[-1].plot(list(groups), right, label=_MEANING.get(meaning), **look)
         axes[-1].set(xscale="log", xlabel=label, ylabel="test accuracy (%)", title="the posteriors")
-        if len(meanings) > 1:
-            axes[-1].legend()
-        drawing.legend(figure, axes[0])
+        drawing.legend(figure, axes[0], axes[-1])
 
     return draw
 
@@ -182,9 +190,7 @@ def _trend(correlation: float, claimed: bool, untrained: bool) -> tuple[Verdict,
     if np.isnan(correlation):
         return "not measured", "one width alone"
     reason = f"rank correlation of width and barrier {correlation:+.2f}"
-    if not claimed:
-        return ("confirmed" if correlation > -0.5 else "not confirmed"), reason
-    return ("confirmed" if correlation < -0.799 else "partly" if correlation < -0.3 else "not confirmed"), reason
+    return (verdict_of_rise if claimed else verdict_of_no_rise)(-correlation), reason
 
 
 WIDTH = Reproduction(

@@ -84,7 +84,9 @@ def judge(records: Sequence[Record]) -> list[Finding]:
                 f"correct KL: identity {values['identity']['kl']:.2f}, swap {values['swap']['kl']:.2f}; without the "
                 f"trace {values['identity']['truncated']:g} and {values['swap']['truncated']:g}",
                 "not confirmed" if chosen["kl"] == swap else "confirmed",
-                "the trace depends on the permutation; with it, KL recovers the swap too",
+                "the trace depends on the permutation; with it, KL recovers the swap too"
+                if chosen["kl"] == swap
+                else "",
             )
         )
         found = one["numbers"]["recovered"]
@@ -121,15 +123,16 @@ def draw(figure: Any, records: Sequence[Record]) -> None:
         axes[0].legend(loc="lower center", bbox_to_anchor=(0.5, 1.08), ncols=2, columnspacing=1)
         for offset, (order, colour) in enumerate((("identity", "#7a7a7a"), ("swap", "#009E73"))):
             heights = [toy["costs"][order][name] for name in COSTS]
-            axes[1].bar(np.arange(3) + 0.4 * offset - 0.2, heights, 0.38, label=order, color=colour)
-        axes[1].set(title="cost of each permutation")
+            bars = axes[1].bar(np.arange(3) + 0.4 * offset - 0.2, heights, 0.38, label=order, color=colour)
+            axes[1].bar_label(bars, ["0" if height < 1e-9 else "" for height in heights], fontsize=7)
+        axes[1].set(title="cost of each permutation", ylabel="cost")
         axes[1].set_xticks(range(3), ["KL", "KL without\nthe trace", "W₂²"])
         axes[1].legend()
         for name, label in COSTS.items():
             axes[2].plot(found["noises"], [100 * share for share in found["shares"][name]], marker="o", label=label)
         axes[2].set(xlabel="relative noise of the stds", ylabel="hidden permutations found (%)", ylim=(-3, 103))
         axes[2].set_title("five units, equal means")
-        axes[2].legend(loc="center right", bbox_to_anchor=(1, 0.25))
+        axes[2].legend(loc="upper center", bbox_to_anchor=(0.5, 0.4), fontsize=7)
 
 
 def _figure() -> dict[str, Any]:

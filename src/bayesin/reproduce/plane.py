@@ -47,7 +47,7 @@ class Landscape(OfRun):
             exclude=model.statistics,
             on_point=lambda done, points: bench.tell(f"{done} of {points} points"),
         )
-        return found.to_json() | {"examples": len(data.x_test)}
+        return found.to_json() | {"examples": len(data.x_test), "training_examples": len(data.x_train)}
 
 
 def tasks(scale: str) -> list[Task]:
@@ -60,20 +60,18 @@ def judge(records: Sequence[Record]) -> list[Finding]:
     for one in of_kind(records, "plane"):
         found = one["numbers"]
         first, second, moved = (np.array(corner) for corner in found["corners"])
-        drops = {
-            name: _at(found, first) - _at(found, (first + end) / 2)
-            for name, end in (("naive", second), ("aligned", moved))
-        }
-        findings.append(
-            Finding(
-                "a ridge joins the posterior and the aligned copy, a valley the other two",
-                "shown as motivation; network and plane unknown",
-                f"log-likelihood per example falls by {drops['naive']:.3f} nats half-way to the second, "
-                f"{drops['aligned']:.3f} half-way to its aligned copy",
-                "confirmed" if drops["aligned"] < 0.25 * drops["naive"] else "partly",
-                "read off the grid, at its points nearest to the middles",
+        for name, values in _per_example(found).items():
+            top = _at(found, values, first)
+            naive, aligned = (top - _at(found, values, (first + end) / 2) for end in (second, moved))
+            findings.append(
+                Finding(
+                    f"{name}: a ridge joins the posterior and the aligned copy, a valley lies before the other",
+                    "shown as motivation; network and plane unknown",
+                    f"falls by {naive:.3f} nats per example half-way to the second, by {aligned:.3f} to its copy",
+                    "not confirmed" if naive <= 0 else "confirmed" if aligned < 0.25 * naive else "partly",
+                    "read off the grid, at its points nearest to the middles",
+                )
             )
-        )
     return findings
 
 
@@ -85,11 +83,8 @@ def draw(figure: Any, records: Sequence[Record]) -> None:
     axes = figure.subplots(1, 2)
     for one in of_kind(records, "plane"):
         found = one["numbers"]
-        for axis, (name, title) in zip(
-            axes, (("log_likelihood", "log-likelihood"), ("log_posterior", "log-posterior")), strict=True
-        ):
-            values = np.array(found[name]) / found["examples"]
-            values -= values.max()
+        for axis, (title, values) in zip(axes, _per_example(found).items(), strict=True):
+            values = values - values.max()
             drawn = axis.contourf(found["u"], found["v"], values, levels=_levels(values), extend="min")
             bar = figure.colorbar(
                 drawn, ax=axis, location="bottom", format="%.2f", label="nats per example below the top"
@@ -111,9 +106,16 @@ def _levels(values: np.ndarray) -> np.ndarray:
     return np.linspace(np.quantile(values, 0.2), values.max(), 24)
 
 
-def _at(found: dict[str, Any], place: np.ndarray) -> float:
+def _per_example(found: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Likelihood of the test set, and the posterior of a training set whose examples are as likely."""
+    likelihood = np.array(found["log_likelihood"]) / found["examples"]
+    prior = np.array(found["log_prior"]) / found["training_examples"]
+    return {"log-likelihood": likelihood, "log-posterior": likelihood + prior}
+
+
+def _at(found: dict[str, Any], values: np.ndarray, place: np.ndarray) -> float:
     column, row = (int(np.abs(np.array(found[axis]) - place[i]).argmin()) for i, axis in enumerate(("u", "v")))
-    return float(found["log_likelihood"][row][column]) / found["examples"]
+    return float(values[row, column])
 
 
 PLANE = Reproduction(
@@ -124,6 +126,9 @@ PLANE = Reproduction(
     judge=judge,
     draw=draw,
     minutes={"smoke": 0.3, "cpu": 6, "paper": 1.5},
-    choices=("MLP on CIFAR-10, the plane through both means and the aligned mean",),
+    choices=(
+        "MLP on CIFAR-10, the plane through both means and the aligned mean; one pair",
+        "the log-posterior takes the likelihood of each training example to be that of a test example",
+    ),
     size=(7.6, 3.2),
 )

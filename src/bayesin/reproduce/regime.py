@@ -12,7 +12,7 @@ import numpy as np
 from ..experiments.campaign import Task, neighbours
 from .reproduction import Finding, Record, Reproduction, with_pairs
 from .scales import measured, posteriors
-from .words import heights, rank_correlation, spread
+from .words import heights, rank_correlation, spread, verdict_of_rise
 
 RATES = {
     "smoke": (1e-4, 1e-3),
@@ -36,16 +36,16 @@ def judge(records: Sequence[Record]) -> list[Finding]:
     aligned = [float(np.mean(row["aligned"])) for row in rows]
     trend = rank_correlation(moved, aligned)
     parts = "; ".join(
-        f"std {row['std']:.4f}: {spread(row['aligned'], 4)}" for row in sorted(rows, key=lambda r: r["std"])
+        f"{row['optimiser']} {row['rate']:g}, std {row['std']:.4f}: {spread(row['aligned'], 4)}"
+        for row in sorted(rows, key=lambda r: r["std"])
     )
     return [
         Finding(
             "the barrier left after alignment grows as the stds move",
             "not studied",
             parts,
-            "confirmed" if trend > 0.7 else "partly" if trend > 0.3 else "not confirmed",
-            f"rank correlation of mean std and aligned barrier {trend:+.2f}; where the rate is too small "
-            "to train the posteriors fully most of the barrier stays, whatever the stds",
+            verdict_of_rise(trend),
+            f"rank correlation of mean std and aligned barrier {trend:+.2f}",
         )
     ]
 
@@ -77,7 +77,8 @@ def draw(figure: Any, records: Sequence[Record]) -> None:
     ):
         axis.set(xscale="log", xlabel="mean std of the weights", ylabel=label)
     axes[0].set_yscale("symlog", linthresh=1e-2)
-    axes[0].set_ylim(bottom=0)
+    tallest = max((float(np.mean(row["aligned"])) for row in rows), default=0.0)
+    axes[0].set_ylim(0, 1.5 * tallest or None)
     axes[1].set_ylim(bottom=0)
     axes[0].legend()
 
@@ -86,10 +87,11 @@ def _rows(records: Sequence[Record]) -> list[dict[str, Any]]:
     rows = []
     for run, pairs in with_pairs(records):
         if pairs:
-            members = run["numbers"]["members"]
+            members, training = run["numbers"]["members"], run["settings"]["config"]["training"]
             rows.append(
                 {
-                    "optimiser": run["settings"]["config"]["training"]["optimiser"],
+                    "optimiser": training["optimiser"],
+                    "rate": training["learning_rate"],
                     "std": float(np.mean([member["std_mean"] for member in members])),
                     "accuracy": 100 * float(np.mean([member["test_accuracy"] for member in members])),
                     "naive": heights(pairs, "naive"),

@@ -45,7 +45,7 @@ def judge_pruning(records: Sequence[Record]) -> list[Finding]:
     for one in of_kind(records, "spread"):
         found = one["numbers"]["pruning"]
         at = min(range(len(found["fractions"])), key=lambda i: abs(found["fractions"][i] - KEPT))
-        own, by_hmc = (found["accuracy"][f"ensemble mean by {std}"][at] for std in ("ensemble", "hmc"))
+        own, by_hmc, by_vi = (found["accuracy"][f"ensemble mean by {std}"][at] for std in ("ensemble", "hmc", "vi"))
         whole = found["accuracy"]["ensemble mean by hmc"][0]
         lone = found["accuracy"]["ensemble last by hmc"]
         findings.append(
@@ -53,7 +53,8 @@ def judge_pruning(records: Sequence[Record]) -> list[Finding]:
                 "HMC's stds prune networks trained without a Bayesian framework efficiently",
                 "claimed in the abstract; accuracies unknown",
                 f"ensemble mean with {found['fractions'][at]:.0%} of its weights: {by_hmc:.2%} by HMC's stds, "
-                f"{own:.2%} by its own, {whole:.2%} with all; a single member {lone[at]:.2%}, {lone[0]:.2%} with all",
+                f"{own:.2%} by its own, {by_vi:.2%} by VI's, {whole:.2%} with all; a single member {lone[at]:.2%}, "
+                f"{lone[0]:.2%} with all",
                 "confirmed" if by_hmc > whole - 0.02 else "partly" if by_hmc > own else "not confirmed",
                 "efficient: less than two points lost",
             )

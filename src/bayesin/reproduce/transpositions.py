@@ -14,8 +14,8 @@ from ..experiments.points import Descent
 from ..experiments.studies import dynamics_study, interpolation_study, study_setting, transposition_study
 from ..inference import Ensemble
 from . import drawing
-from .reproduction import Finding, Record, Reproduction, Verdict, of_kind
-from .words import rank_correlation
+from .reproduction import Finding, Record, Reproduction, of_kind
+from .words import rank_correlation, verdict_of_rise
 
 SHAPES: dict[str, dict[str, Any]] = {
     "smoke": {"data": "digits", "width": 24},
@@ -96,14 +96,14 @@ def judge_swaps(records: Sequence[Record]) -> list[Finding]:
                 "transpositions are stable under training",
                 "stable",
                 f"rank correlation of before and after {stable:+.3f}, mean change {off:.1f}; {len(rows)} pairs",
-                _rises(stable),
+                verdict_of_rise(stable),
             ),
             Finding(
                 "transpositions correlate with the loss barrier",
                 "they correlate; values unknown",
                 f"rank correlation with the test barrier {follows:+.3f}, with the distance "
                 f"{rank_correlation(initial, distance):+.3f}; barriers {min(barrier):.3f} to {max(barrier):.3f} nats",
-                _rises(follows),
+                verdict_of_rise(follows),
             ),
             Finding(
                 "undoing the permutation removes the barrier (ours)",
@@ -116,13 +116,16 @@ def judge_swaps(records: Sequence[Record]) -> list[Finding]:
         lines, taus = one["numbers"]["lines"], one["numbers"]["taus"]
         trends = [rank_correlation(taus, line["transpositions"]) for line in lines]
         ends = [line["transpositions"][-1] for line in lines]
+        steps = np.concatenate([np.diff(line["transpositions"]) for line in lines])
+        back = int((steps < 0).sum())
+        rises = verdict_of_rise(min(trends))
         findings.append(
             Finding(
                 "transpositions change monotonically along the line between two networks",
                 "monotonically",
                 f"rank correlation with τ {min(trends):+.3f} to {max(trends):+.3f} over {len(lines)} lines; "
-                f"{min(ends)} to {max(ends)} at the end",
-                _rises(min(trends)),
+                f"{min(ends)} to {max(ends)} at the end; {back} of {len(steps)} steps go back",
+                "partly" if back and rises == "confirmed" else rises,
             )
         )
     return findings
@@ -168,11 +171,11 @@ def draw_swaps(figure: Any, records: Sequence[Record]) -> None:
                 )
                 axis.fill_between(initial, mean - around, mean + around, color=colour, alpha=0.2, lw=0)
             axis.set(xlabel="transpositions at the start", ylabel=label)
-        axes[1].legend(loc="center right")
+        drawing.legend(figure, axes[1])
     for one in _of(records, "line"):
         for line in one["numbers"]["lines"]:
             axes[3].plot(one["numbers"]["taus"], line["transpositions"], color="#0072B2", marker="", lw=1)
-        axes[3].set(xlabel="position on the line, τ", ylabel="transpositions from the beginning")
+        axes[3].set(xlabel="position on the line, τ", ylabel="transpositions from the start")
 
 
 def draw_dynamics(figure: Any, records: Sequence[Record]) -> None:
@@ -207,10 +210,6 @@ def _of(records: Sequence[Record], which: str) -> list[Record]:
     return [one for one in of_kind(records, "study") if one["settings"]["which"] == which]
 
 
-def _rises(correlation: float) -> Verdict:
-    return "confirmed" if correlation > 0.9 else "partly" if correlation > 0.5 else "not confirmed"
-
-
 TRANSPOSITIONS = Reproduction(
     name="transpositions",
     source="Xiao et al. 2023, figure 3",
@@ -220,7 +219,7 @@ TRANSPOSITIONS = Reproduction(
     draw=draw_swaps,
     minutes={"smoke": 0.3, "cpu": 8, "paper": 3.4},
     choices=("networks start as PyTorch's do; matched by activations on the training set, as in the paper",),
-    size=(9.4, 2.6),
+    size=(9.4, 2.9),
 )
 DYNAMICS = Reproduction(
     name="dynamics",

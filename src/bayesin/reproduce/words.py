@@ -10,6 +10,8 @@ from .reproduction import Record, Verdict
 # Declared before anything was judged: a barrier is called zero when alignment leaves less than one part in twenty of
 # it and less than 0.05 nats; it is called nearly zero when it leaves less than one part in ten.
 ZERO_SHARE, ZERO_NATS, NEARLY_SHARE = 0.05, 0.05, 0.10
+# A trend has a rank correlation of at least the first (less what rounding takes), no trend one of at most the second.
+TREND, NO_TREND = 0.8 - 1e-9, 0.3
 # Networks that are hardly trained have hardly a barrier; what alignment leaves of that tells nothing.
 BARRIER_NATS, NO_BARRIER = 0.1, "hardly any barrier to begin with: too little trained to tell"
 
@@ -51,6 +53,16 @@ def verdict_of_nearly_zero(naive: Sequence[float], aligned: Sequence[float]) -> 
     verdict, reason = verdict_of_zero(naive, aligned)
     nearly = verdict != "not measured" and np.mean(aligned) <= NEARLY_SHARE * np.mean(naive)
     return ("confirmed" if nearly else verdict), reason
+
+
+def verdict_of_rise(correlation: float) -> Verdict:
+    """Whether a rank correlation is that of a rise; a fall is a rise of its negative."""
+    return "confirmed" if correlation >= TREND else "partly" if correlation > NO_TREND else "not confirmed"
+
+
+def verdict_of_no_rise(correlation: float) -> Verdict:
+    """The opposite claim, by the same limits."""
+    return "confirmed" if correlation <= NO_TREND else "partly" if correlation < TREND else "not confirmed"
 
 
 def rank_correlation(xs: Sequence[float], ys: Sequence[float]) -> float:
