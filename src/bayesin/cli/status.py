@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import tyro
 from rich.markup import escape
 
-from ..errors import ConfigError
-from ..experiments.campaign import CampaignStatus, read_campaigns
-from ..experiments.campaign.ledger import FOLDER
+from ..errors import ArtifactError, ConfigError
+from ..experiments.campaign import CampaignStatus
+from ..experiments.campaign.ledger import FOLDER, ledgers, read_campaign
 from .main import Common
 from .output import Output
 from .words import SHORT, duration
@@ -30,14 +30,20 @@ class Status(Common):
             raise ConfigError(
                 f"{self.runs} holds no campaign; 'bayesin reproduce NAME --runs {self.runs}' starts one"
             )
-        found = read_campaigns(self.runs)
+        found, damaged = [], []
+        for path in ledgers(self.runs):
+            try:
+                found.append(read_campaign(path, self.runs))
+            except ArtifactError as error:  # the others can still be read
+                damaged.append(str(error))
+                out.warn(escape(str(error)))
         columns = ["campaign", "done", "runs", "failed", "stopped", "left", "spent", "to go"]
         out.table("", columns, [_row(one) for one in found])
         for one in found:
             for entry in one.entries:
                 if entry.standing.state == "failed":
                     out.line(escape(f"{one.name}: {entry.title} failed: {entry.standing.error} ({entry.name})"))
-        return {"campaigns": [_plain(one) for one in found]}
+        return {"campaigns": [_plain(one) for one in found], "damaged": damaged, "exit_code": 1 if damaged else 0}
 
 
 def _row(one: CampaignStatus) -> list[Any]:

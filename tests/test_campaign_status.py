@@ -1,0 +1,64 @@
+"""How campaigns stand: the time left is that of like tasks, and one damaged campaign hides no other."""
+
+import json
+
+import pytest
+
+from bayesin.cli.main import main
+from bayesin.experiments import RunConfig, make_training
+from bayesin.experiments.campaign import Train, read_campaigns, write_ledger
+from bayesin.files import write_json
+
+
+def trained(runs, model, width, seconds, **changes):
+    """A run; done where its seconds are given."""
+    task = Train(RunConfig("digits", model, make_training("vi", changes), width=width))
+    if seconds is not None:
+        write_json(runs / task.name / "provenance.json", {"status": "done", "train_seconds": seconds})
+        write_json(runs / task.name / "results.json", {"members": []})
+    return task
+
+
+@pytest.mark.parametrize(
+    ("model", "width", "expected"),
+    [
+        ("resnet20", 64, 500.0),  # the same network
+        ("resnet20", 32, 400.0),  # of another width: all ResNet20
+        ("cnn", 8, 205.0),  # of another kind: all training
+    ],
+)
+def test_the_time_left_is_that_of_the_tasks_most_alike(tmp_path, model, width, expected):
+    done = [trained(tmp_path, "mlp", 8, 5.0), trained(tmp_path, "mlp", 16, 15.0)]
+    done += [trained(tmp_path, "resnet20", 16, 300.0), trained(tmp_path, "resnet20", 64, 500.0)]
+    write_ledger("all", [*done, trained(tmp_path, model, width, None, epochs=7)], tmp_path)
+    (found,) = read_campaigns(tmp_path)
+    assert found.seconds_left == pytest.approx(expected) and found.seconds_spent == 820.0
+
+
+def test_a_ledger_without_costs_goes_by_kind(tmp_path):
+    path = write_ledger("old", [trained(tmp_path, "mlp", 8, 5.0), trained(tmp_path, "resnet20", 8, None)], tmp_path)
+    ledger = json.loads(path.read_text())
+    for task in ledger["tasks"]:
+        del task["cost"]
+    write_json(path, ledger)
+    assert read_campaigns(tmp_path)[0].seconds_left == 5.0
+
+
+@pytest.mark.parametrize("seconds", ["long", [1], True, -1.0])
+def test_a_time_that_is_none_is_unknown(tmp_path, capsys, seconds):
+    write_ledger("odd", [trained(tmp_path, "mlp", 8, seconds), trained(tmp_path, "mlp", 16, None)], tmp_path)
+    write_ledger("well", [trained(tmp_path, "mlp", 32, 3.0)], tmp_path)
+    assert main(["status", str(tmp_path), "--json"]) == 0
+    odd, well = json.loads(capsys.readouterr().out)["campaigns"]
+    assert (odd["done"], odd["seconds_spent"], odd["seconds_left"]) == (1, 0.0, None)
+    assert (well["done"], well["seconds_spent"]) == (1, 3.0)
+
+
+def test_a_damaged_ledger_is_named_and_hides_no_other(tmp_path, capsys):
+    write_ledger("well", [trained(tmp_path, "mlp", 8, 3.0)], tmp_path)
+    (tmp_path / "campaigns" / "bad.json").write_text('{"format": "bayesin-campaign"}')
+    assert main(["status", str(tmp_path), "--json"]) == 1
+    said = capsys.readouterr()
+    found = json.loads(said.out)
+    assert [one["name"] for one in found["campaigns"]] == ["well"]
+    assert "bad.json" in found["damaged"][0] and "bad.json" in said.err and "Traceback" not in said.err
