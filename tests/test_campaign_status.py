@@ -6,8 +6,11 @@ import pytest
 
 from bayesin.cli.main import main
 from bayesin.experiments import RunConfig, make_training
-from bayesin.experiments.campaign import Train, read_campaigns, write_ledger
+from bayesin.experiments.campaign import Train, everything, read_campaigns, write_ledger
 from bayesin.files import write_json
+from bayesin.reproduce import CATALOGUE, SCALES
+
+FINENESS = ("samples", "taus", "train_samples", "test_samples", "key")  # how finely, how often: not what
 
 
 def trained(runs, model, width, seconds, **changes):
@@ -62,3 +65,19 @@ def test_a_damaged_ledger_is_named_and_hides_no_other(tmp_path, capsys):
     found = json.loads(said.out)
     assert [one["name"] for one in found["campaigns"]] == ["well"]
     assert "bad.json" in found["damaged"][0] and "bad.json" in said.err and "Traceback" not in said.err
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_titles_tell_the_tasks_of_a_figure_apart(name, scale):
+    """Tasks that differ only in how finely or how often something is measured may share one."""
+    settings = {}
+    for task in everything(CATALOGUE[name].tasks(scale)):
+        settings.setdefault(task.title, set()).add(json.dumps(_what(task.to_json()), sort_keys=True))
+    assert {title: found for title, found in settings.items() if len(found) > 1} == {}
+
+
+def _what(value):
+    if isinstance(value, dict):
+        return {name: _what(one) for name, one in value.items() if name not in (*FINENESS, "hash")}
+    return value

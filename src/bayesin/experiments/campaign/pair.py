@@ -35,7 +35,8 @@ class Pair(OfRun):
 
     @property
     def title(self) -> str:
-        return f"members {self.first} and {self.second}, {Train(self.config).title}"
+        restarts = f", {self.restarts} restarts" if self.restarts > 1 else ""
+        return f"members {self.first} and {self.second}, {Train(self.config).title}{restarts}"
 
     def perform(self, folder: Path, bench: Bench) -> dict[str, Any]:
         data, model = bench.prepared(self.config)

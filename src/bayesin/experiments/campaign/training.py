@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ...inference import HMC, VI, Progress
+from ...inference import HMC, VI, Progress, Training
 from ..config import RunConfig
 from ..run import run, run_together
 from .task import Bench, Resources, Task
@@ -39,8 +39,8 @@ class Train(Task):
         if isinstance(training, HMC):
             return f"HMC of {what}, {training.chains} × {training.samples} draws"
         how = f"{training.optimiser} {training.learning_rate:g}, prior variance {training.prior_variance:g}"
-        tempered = f", T {training.temperature:g}" if isinstance(training, VI) and training.temperature != 1 else ""
-        return f"{training.members} × {config.method} of {what}, {training.epochs} epochs of {how}{tempered}"
+        said = "".join(f", {one}" for one in _unusual(config, training))
+        return f"{training.members} × {config.method} of {what}, {training.epochs} epochs of {how}{said}"
 
     @property
     def resources(self) -> Resources:
@@ -82,6 +82,20 @@ def train_together(tasks: list[Train], bench: Bench) -> None:
     configs = [task.config for task in tasks]
     folders = [bench.runs / task.name for task in tasks]
     run_together(configs, folders, prepared=bench.prepared(configs[0]), on_progress=_teller(bench))
+
+
+def _unusual(config: RunConfig, training: Training) -> list[str]:
+    """What else tells the runs of one figure apart, in words; defaults go without saying."""
+    found = [config.norm] if config.model != "mlp" and config.norm != RunConfig.norm else []
+    if training.prior_centre != Training.prior_centre:
+        found.append(f"prior at {training.prior_centre}")
+    if training.compute != Training.compute:
+        found.append(training.compute)
+    if isinstance(training, VI) and training.temperature_meaning != VI.temperature_meaning:
+        found.append(f"{training.temperature_meaning} at T {training.temperature:g}")
+    elif isinstance(training, VI) and training.temperature != VI.temperature:
+        found.append(f"T {training.temperature:g}")
+    return found
 
 
 def _shape(config: RunConfig) -> Any:
