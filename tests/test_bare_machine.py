@@ -1,6 +1,6 @@
 """A machine with nothing but JAX, flax, optax, equinox, orbax, safetensors, scipy, numpy and rich.
 
-Training, matching and campaigns work there; what is missing is asked for only where it is used.
+Training, matching, campaigns and reproductions work there; what is missing is asked for only where it is used.
 """
 
 import subprocess
@@ -22,22 +22,17 @@ MISSING = (
 )
 
 PROGRAM = """
-import sys
-from importlib.abc import MetaPathFinder
+import sys, warnings
 from pathlib import Path
 
-class Missing(MetaPathFinder):
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {missing!r}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
-
-sys.meta_path.insert(0, Missing())
+sys.modules.update(dict.fromkeys({missing!r}))  # neither imported nor found
 
 import jax, numpy as np
 import bayesin
 from bayesin.experiments import RunConfig, make_training
 from bayesin.experiments.campaign import neighbours, read_campaigns, run_local, write_ledger
 from bayesin.matching.assignment import solver_name
+from bayesin.reproduce import read_reproduction, reproduce
 
 assert solver_name().startswith("scipy"), solver_name()
 x = np.random.default_rng(0).normal(size=(120, 6)).astype(np.float32)
@@ -50,6 +45,12 @@ write_ledger("mine", tasks, Path("runs"))
 found = run_local(tasks, "runs")
 assert {{one.state for one in found.values()}} == {{"done"}}, found
 assert read_campaigns("runs")[0].counts["done"] == 2
+with warnings.catch_warnings(record=True) as said:
+    warnings.simplefilter("always")
+    reproduce("kl", runs="runs", out="kl")
+assert sorted(path.name for path in Path("kl").iterdir()) == ["kl.json", "report.json"]
+assert read_reproduction("kl/kl.json")["records"][0]["state"] == "done"
+print("figure:", *(one.message for one in said))
 try:
     bayesin.data.load("digits")
 except bayesin.errors.BayesinError as error:
@@ -62,9 +63,10 @@ print("all well")
 """
 
 
-def test_training_matching_and_campaigns_need_only_the_core(tmp_path):
+def test_training_matching_campaigns_and_reproductions_need_only_the_core(tmp_path):
     program = textwrap.dedent(PROGRAM).format(missing=set(MISSING))
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
-    digits, hmc, last = done.stdout.splitlines()
+    figure, digits, hmc, last = done.stdout.splitlines()
+    assert figure == "figure: no figure is drawn: pip install matplotlib"
     assert "pip install scikit-learn" in digits and "pip install blackjax" in hmc and last == "all well"

@@ -1,5 +1,8 @@
 """`bayesin reproduce`: a figure or table of the papers, with a verdict on each claim."""
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -48,14 +51,17 @@ class Reproduce(Common):
     minutes: float | None = None
     """Begin no task after so many minutes, and draw what is done (local engine)."""
     redraw: Path | None = None
-    """Judge and draw a NAME.json again, without any run; results go beside it unless --out is given."""
+    """Judge and draw a NAME.json again, without any run; figure and page go beside it, and the file itself is left as
+    it is. With --out they go there, with a copy of the numbers and the new verdicts."""
 
     def run(self, out: Output) -> dict[str, Any]:
         if self.list:
             return _show_list(out, self.runs)
         if self.redraw is not None:
-            found = write_reproduction(read_reproduction(self.redraw), self.out or self.redraw.parent)
-            return _show(out, found, self.out or self.redraw.parent)
+            folder = self.out or self.redraw.parent
+            with _warnings_in_one_line(out):
+                found = write_reproduction(read_reproduction(self.redraw), folder, source=self.redraw)
+            return _show(out, found, folder)
         if not self.name:
             raise ConfigError("needs a name: bayesin reproduce kl; --list shows them all")
         use_compilation_cache()
@@ -72,7 +78,7 @@ class Reproduce(Common):
         where = "one H200" if self.scale == "paper" else "two cores"
         about = f"{left} of {len(tasks)} tasks to do, about {chosen.minutes[self.scale]:g} minutes for all on {where}"
         out.line(escape(f"{name} ({self.scale}): {chosen.claim}; {about}"))
-        with stoppable() as stop, out.progress(name, len(tasks)) as bar:
+        with _warnings_in_one_line(out), stoppable() as stop, out.progress(name, len(tasks)) as bar:
 
             def told(event: Event) -> None:
                 bar.update(event.done, f"{event.title[:60]} {event.note}", event.tasks)
@@ -98,6 +104,14 @@ class Reproduce(Common):
         return self.out / name if self.name == "all" else self.out
 
 
+@contextmanager
+def _warnings_in_one_line(out: Output) -> Iterator[None]:
+    """A warning of Python as one of ours, without the line of code that gave it."""
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: out.warn(escape(str(message)))
+        yield
+
+
 def _show(out: Output, found: dict[str, Any], folder: Path) -> dict[str, Any]:
     rows = [
         [escape(one["claim"]), escape(one["ours"]), f"[{COLOURS[one['verdict']]}]{one['verdict']}[/]"]
@@ -108,7 +122,7 @@ def _show(out: Output, found: dict[str, Any], folder: Path) -> dict[str, Any]:
     for one in failed[:5]:
         out.warn(escape(f"{one['title']}: {one['error']}"))
     page = folder / "report.html"
-    out.line(f"Wrote {escape(str(page if page.is_file() else folder))}, with figure and numbers")
+    out.line(f"Wrote {escape(str(page if page.is_file() else folder))}, with all that belongs to it")
     shown = {name: found[name] for name in ("name", "scale", "findings", "compute_seconds")}
     return shown | {"folder": str(folder), "failed": len(failed), "exit_code": 1 if failed else 0}
 

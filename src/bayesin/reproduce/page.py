@@ -2,12 +2,11 @@
 
 import base64
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..files import read_bytes
-from ..report.figures import FORMATS
 from ..report.page import publish
 from ..report.words import card
 from .catalogue import find
@@ -15,15 +14,15 @@ from .catalogue import find
 VERDICTS = ("confirmed", "partly", "not confirmed", "not measured")
 
 
-def write_report_of(out: Path, result: Mapping[str, Any]) -> Path:
-    """Writes `report.json` and `report.html` beside figure and numbers."""
-    name = str(result["name"])
-    files = {f"{name}.json": "all numbers"} | {f"{name}.{kind}": "the figure" for kind in FORMATS}
-    return publish(out, report_of(result, read_bytes(out / f"{name}.svg")), files)
+def write_report_of(out: Path, result: Mapping[str, Any], figures: Sequence[Path]) -> Path:
+    """Writes `report.json` and `report.html` beside the numbers and the figure, where one was drawn."""
+    files = {f"{result['name']}.json": "all numbers"} | {path.name: "the figure" for path in figures}
+    svg = next((read_bytes(path) for path in figures if path.suffix == ".svg"), None)
+    return publish(out, report_of(result, svg), files)
 
 
-def report_of(result: Mapping[str, Any], svg: bytes) -> dict[str, Any]:
-    """The report of a reproduction."""
+def report_of(result: Mapping[str, Any], svg: bytes | None) -> dict[str, Any]:
+    """The report of a reproduction, with its figure where there is one."""
     name, findings = str(result["name"]), result["findings"]
     tables = []
     open_ones = [one for one in result["records"] if one["state"] != "done"]
@@ -48,20 +47,22 @@ def report_of(result: Mapping[str, Any], svg: bytes) -> dict[str, Any]:
         ],
         "summary": _summary(findings),
         "claims": [dict(one) for one in findings],
-        "pictures": [
-            {
-                "title": str(result["source"]),
-                "image": "data:image/svg+xml;base64," + base64.b64encode(svg).decode(),
-                "label": str(result["claim"]),
-                "says": "Drawn from the numbers in the file below.",
-            }
-        ],
+        "pictures": [] if svg is None else [_picture(result, svg)],
         "tables": tables,
         "run": {
             "config": {"name": name, "scale": result["scale"], "tasks": len(result["records"])}
             | {"compute": f"{result['compute_seconds'] / 60:.1f} minutes"},
             "provenance": dict(result["provenance"]),
         },
+    }
+
+
+def _picture(result: Mapping[str, Any], svg: bytes) -> dict[str, str]:
+    return {
+        "title": str(result["source"]),
+        "image": "data:image/svg+xml;base64," + base64.b64encode(svg).decode(),
+        "label": str(result["claim"]),
+        "says": "Drawn from the numbers in the file below.",
     }
 
 

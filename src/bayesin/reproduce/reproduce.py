@@ -7,13 +7,17 @@ report.json, report.html   the same as a page
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ..errors import ArtifactError, ConfigError
+from ..errors import ArtifactError, BayesinError, ConfigError
 from ..experiments.campaign import Event, Standing, everything, run_local, write_ledger
+from ..experiments.campaign.ledger import as_seconds
 from ..experiments.campaign.ray import run_ray
 from ..experiments.provenance import now, provenance
 from ..files import read_json, write_bytes
@@ -21,11 +25,11 @@ from ..report.figures import FORMATS, save, style
 from . import drawing
 from .catalogue import find
 from .page import write_report_of
-from .reproduction import Finding, Record, record, undone
+from .reproduction import FORMAT, Finding, Record, Reproduction, check_result, record, undone
 from .scales import size
 
-FORMAT = "bayesin-reproduction"
 ENGINES = ("local", "ray")
+DAMAGE = (LookupError, TypeError, ValueError, AttributeError)  # what numbers of another shape end in
 
 
 def reproduce(
@@ -71,17 +75,14 @@ def reproduce(
         seconds = None if minutes is None else 60 * minutes
         found = run_local(tasks, runs, root=root, workers=workers, seconds=seconds, on_event=on_event)
     records = [record(task, found[task.name]) for task in tasks]
-    devices = sorted({str((one.provenance or {}).get("device")) for one in found.values() if one.provenance})
     result = {
         "format": FORMAT,
         "version": 1,
         "name": name,
         "scale": scale,
-        "source": chosen.source,
-        "claim": chosen.claim,
-        "choices": list(chosen.choices),
+        **_said(chosen, scale),
         "written": now(),
-        "devices": devices,
+        "devices": sorted({one["device"] for one in records if "device" in one}),
         "provenance": provenance(),
         "compute_seconds": _seconds(found.values()),
         "records": _short(records),
@@ -89,16 +90,25 @@ def reproduce(
     return write_reproduction(result, out)
 
 
-def write_reproduction(result: Mapping[str, Any], out: Path) -> dict[str, Any]:
+def write_reproduction(result: Mapping[str, Any], out: Path, *, source: Path | None = None) -> dict[str, Any]:
     """Judges and draws saved numbers, and writes file, figure and page.
+
+    Numbers come first: a figure can be drawn again. Without matplotlib there is none, and a warning says so.
+
+    Args:
+        result: what `reproduce` writes.
+        out: where everything goes.
+        source: the file that `result` was read from, which is left as it is.
 
     Raises:
         ArtifactError: `result` is not what `reproduce` writes.
     """
     found = judged(result)
-    draw(found, out / str(found["name"]))
-    write_bytes(out / f"{found['name']}.json", as_text(found).encode())
-    write_report_of(out, found)
+    numbers = out / f"{found['name']}.json"
+    if source is None or numbers.resolve() != source.resolve():
+        write_bytes(numbers, as_text(found).encode())
+    with _in_one_line(found):
+        write_report_of(out, found, _drawn(found, out / str(found["name"])))
     return found
 
 
@@ -108,23 +118,71 @@ def judged(result: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ArtifactError: `result` is not what `reproduce` writes.
     """
-    if result.get("format") != FORMAT or result.get("version") != 1:
-        raise ArtifactError(f"this is not a file of 'bayesin reproduce', which says format {FORMAT} and version 1")
-    chosen, records = find(str(result["name"])), result["records"]
-    findings = chosen.judge(records)
+    check_result(result, "this result")
+    chosen = find(str(result["name"]))
+    records = _legible(chosen, result["records"])
+    with _in_one_line(result):
+        findings = chosen.judge(records)
     if missing := undone(records):
         findings.append(_missing(missing, len(records)))
-    said = {"source": chosen.source, "claim": chosen.claim, "choices": list(chosen.choices)}
-    head = {name: value for name, value in result.items() if name != "records"} | said
+    head = {name: value for name, value in result.items() if name != "records"} | _said(chosen, str(result["scale"]))
     return head | {"findings": [one.to_json() for one in findings], "records": records}
 
 
 def read_reproduction(path: Path | str) -> dict[str, Any]:
-    """Reads what `reproduce` wrote."""
+    """Reads what `reproduce` wrote.
+
+    Raises:
+        ArtifactError: it is something else, or something is missing.
+    """
     found = read_json(path)
-    if not isinstance(found, dict) or found.get("format") != FORMAT or not isinstance(found.get("records"), list):
-        raise ArtifactError(f"{path} is not a file of 'bayesin reproduce'")
+    check_result(found, str(path))
     return found
+
+
+def _said(chosen: Reproduction, scale: str) -> dict[str, Any]:
+    """What the catalogue says of a figure; its choices are those of the papers' sizes."""
+    sizes = "" if scale == "paper" else "at the papers' sizes: "
+    choices = [f"{sizes}{choice}" for choice in chosen.choices]
+    return {"source": chosen.source, "claim": chosen.claim, "choices": choices}
+
+
+def _legible(chosen: Reproduction, records: Sequence[Record]) -> Sequence[Record]:
+    """The records; those whose numbers cannot be judged count as failed, so that they do not hide the others."""
+
+    def damage(some: Sequence[Record]) -> str:
+        try:
+            chosen.judge(some)
+        except DAMAGE as error:
+            return f"{type(error).__name__}: {error}"
+        return ""
+
+    if not damage(records):
+        return records
+    mend = "its numbers are damaged ({}); remove its folder '{}' from the runs to do it again"
+    return [
+        {**one, "state": "failed", "error": mend.format(why, one["name"])} if (why := damage([one])) else one
+        for one in records
+    ]
+
+
+@contextmanager
+def _in_one_line(result: Mapping[str, Any]) -> Iterator[None]:
+    """Numbers of another shape than the figure needs are a damaged file, not a fault of the program."""
+    try:
+        yield
+    except BayesinError:
+        raise
+    except DAMAGE as error:
+        what = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise ArtifactError(f"the numbers of '{result['name']}' are damaged: {what}") from error
+
+
+def _drawn(result: Mapping[str, Any], stem: Path) -> list[Path]:
+    if find_spec("matplotlib") is None:
+        warnings.warn("no figure is drawn: pip install matplotlib", stacklevel=3)
+        return []
+    return draw(result, stem)
 
 
 @style()
@@ -146,9 +204,8 @@ def _missing(missing: Sequence[Record], count: int) -> Finding:
 
 
 def _seconds(found: Iterable[Standing]) -> float:
-    """Time in which anything of it ran; what ran side by side counts once."""
-    records = [one.provenance for one in found if one.provenance and one.provenance.get("ended")]
-    spans = sorted((_moment(one["ended"]) - _lasted(one), _moment(one["ended"])) for one in records)
+    """Time in which anything of it ran; what ran side by side counts once, and what is unknown not at all."""
+    spans = sorted(span for one in found if one.provenance and (span := _span(one.provenance)))
     total, until = 0.0, -math.inf
     for start, end in spans:
         total += max(0.0, end - max(start, until))
@@ -156,13 +213,14 @@ def _seconds(found: Iterable[Standing]) -> float:
     return total
 
 
-def _lasted(one: Mapping[str, Any]) -> float:
-    """Seconds of work; a run that was stopped began long before."""
-    return one.get("seconds") or one.get("train_seconds", 0.0) + one.get("test_seconds", 0.0)
-
-
-def _moment(text: str) -> float:
-    return datetime.fromisoformat(text).timestamp()
+def _span(one: Mapping[str, Any]) -> tuple[float, float] | None:
+    """When the work began and ended; a run that was stopped was started long before."""
+    try:
+        end = datetime.fromisoformat(one["ended"]).timestamp()
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
+    parts = [as_seconds(one.get(name)) or 0.0 for name in ("train_seconds", "test_seconds")]
+    return end - (as_seconds(one.get("seconds")) or sum(parts)), end
 
 
 def as_text(result: Mapping[str, Any]) -> str:

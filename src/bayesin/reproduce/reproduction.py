@@ -8,9 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from ..errors import ArtifactError
 from ..experiments.campaign import Standing, Task
+from ..experiments.campaign.ledger import as_seconds
+from .scales import SCALES
 
-Record = Mapping[str, Any]  # name, title, settings, state, error, seconds, numbers
+FORMAT = "bayesin-reproduction"
+Record = Mapping[str, Any]  # name, title, settings, state, error, seconds, numbers; commit and device where known
 Verdict = Literal["confirmed", "partly", "not confirmed", "not measured"]
 
 
@@ -54,10 +58,53 @@ def record(task: Task, found: Standing) -> dict[str, Any]:
         "title": task.title,
         "settings": task.to_json(),
         "state": found.state,
-        "error": found.error,
-        "seconds": found.seconds,
+        "error": None if found.error is None else str(found.error),
+        "seconds": as_seconds(found.seconds),
         "numbers": found.numbers,
-    }
+    } | _origin(found.provenance or {})
+
+
+def _origin(provenance: Mapping[str, Any]) -> dict[str, str]:
+    """Commit and device of one task: those of a figure may come from several machines."""
+    found = {name: provenance.get(name) for name in ("commit", "device")}
+    if isinstance(commit := found["commit"], str):
+        found["commit"] = commit.rstrip("+")[:10] + ("+" if commit.endswith("+") else "")
+    return {name: value for name, value in found.items() if isinstance(value, str)}
+
+
+def check_result(result: Any, where: str) -> None:
+    """Raises `ArtifactError` unless the value is what `reproduce` writes, but for the numbers of its tasks."""
+    if not isinstance(result, Mapping) or result.get("format") != FORMAT or result.get("version") != 1:
+        raise ArtifactError(f"{where} is not a file of 'bayesin reproduce', which says format {FORMAT} and version 1")
+    _check(result, _RESULT, where)
+    _require(result["scale"] in SCALES, where, "scale", f"one of {', '.join(SCALES)}")
+    _require(all(isinstance(one, str) for one in result["devices"]), where, "devices", "a list of names")
+    _require(isinstance(result.get("remarks", []), list), where, "remarks", "a list")
+    if not result["records"]:
+        raise ArtifactError(f"{where} holds no record of a task; 'bayesin reproduce {result['name']}' makes them")
+    for number, one in enumerate(result["records"]):
+        place = f"{where}, record {number}"
+        if not isinstance(one, Mapping):
+            raise ArtifactError(f"{place} must be an object")
+        _check(one, _RECORD, place)
+        _require("numbers" in one, place, "numbers", "given")
+        _require(isinstance(one["settings"].get("kind"), str), place, "settings.kind", "text")
+
+
+_RESULT = {"name": str, "scale": str, "devices": list, "provenance": dict, "compute_seconds": float, "records": list}
+_RECORD = {"name": str, "title": str, "settings": dict, "state": str, "error": str | None}
+_WORDS = {str: "text", list: "a list", dict: "an object", float: "a number", str | None: "text or null"}
+
+
+def _check(value: Mapping[str, Any], kinds: Mapping[str, Any], where: str) -> None:
+    for name, kind in kinds.items():
+        known = int | float if kind is float else kind
+        _require(name in value and isinstance(value[name], known), where, name, _WORDS[kind])
+
+
+def _require(holds: bool, where: str, name: str, what: str) -> None:
+    if not holds:
+        raise ArtifactError(f"{where}: '{name}' must be {what}")
 
 
 def of_kind(records: Sequence[Record], kind: str) -> list[Record]:

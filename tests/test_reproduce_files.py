@@ -1,0 +1,145 @@
+"""What a reproduction reads and writes: damage is named in one line, inputs stay, numbers do not wait for figures."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from bayesin.cli.main import main
+from bayesin.errors import ArtifactError
+from bayesin.reproduce import CATALOGUE, judged, read_reproduction, reproduce
+from bayesin.reproduce.reproduce import as_text
+
+KL = Path(__file__).resolve().parents[1] / "results" / "numbers" / "kl.json"
+TEMPERATURE = KL.with_name("temperature.json")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A folder in which the one task of `kl` is done."""
+    folder = tmp_path_factory.mktemp("kl")
+    reproduce("kl", runs=folder / "runs", out=folder / "out")
+    return folder / "runs"
+
+
+@pytest.fixture
+def copied(runs, tmp_path):
+    """A copy of that folder, and its task's own one."""
+    (task,) = CATALOGUE["kl"].tasks("smoke")
+    for path in (runs / task.name).iterdir():
+        (tmp_path / "runs" / task.name).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "runs" / task.name / path.name).write_bytes(path.read_bytes())
+    return tmp_path / "runs", tmp_path / "runs" / task.name
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        (("name",), None, "'name' must be text"),
+        (("scale",), 3, "'scale' must be text"),
+        (("scale",), "huge", "smoke, cpu, paper"),
+        (("devices",), "one", "'devices' must be a list"),
+        (("devices",), [1], "'devices' must be a list of names"),
+        (("provenance",), [], "'provenance' must be an object"),
+        (("compute_seconds",), "long", "'compute_seconds' must be a number"),
+        (("remarks",), 5, "'remarks' must be a list"),
+        (("records",), [], "holds no record"),
+        (("records", 0), 7, "record 0 must be an object"),
+        (("records", 0, "settings"), None, "record 0: 'settings' must be an object"),
+        (("records", 0, "settings", "kind"), None, "record 0: 'settings.kind' must be text"),
+        (("records", 0, "state"), None, "record 0: 'state' must be text"),
+        (("records", 0, "error"), 5, "record 0: 'error' must be text or null"),
+        (("records", 0, "numbers"), "absent", "record 0: 'numbers' must be given"),
+    ],
+)
+def test_a_file_that_lacks_something_is_refused_in_one_line(path, value, words, tmp_path, capsys):
+    found = json.loads(KL.read_text())
+    *parents, last = path
+    place = found
+    for name in parents:
+        place = place[name]
+    place[last] = value
+    if value == "absent":
+        del place[last]
+    (tmp_path / "kl.json").write_text(json.dumps(found))
+    assert main(["reproduce", "--redraw", str(tmp_path / "kl.json"), "--out", str(tmp_path / "out")]) == 2
+    said = capsys.readouterr().err
+    assert words in said and "kl.json" in said and said.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(ArtifactError, match=r"must be|holds no"):
+        judged(found)
+
+
+def test_redrawing_leaves_its_input_alone(tmp_path, capsys):
+    before = KL.read_bytes().replace(b'"verdict": "confirmed"', b'"verdict": "older"')
+    (tmp_path / "kl.json").write_bytes(before)
+    assert main(["reproduce", "--redraw", str(tmp_path / "kl.json")]) == 0
+    assert (tmp_path / "kl.json").read_bytes() == before
+    assert (tmp_path / "kl.svg").is_file() and (tmp_path / "report.html").is_file()
+    assert main(["reproduce", "--redraw", str(tmp_path / "kl.json"), "--out", str(tmp_path / "new")]) == 0
+    assert read_reproduction(tmp_path / "new" / "kl.json")["findings"] == json.loads(KL.read_text())["findings"]
+
+
+@pytest.mark.parametrize("numbers", [{}, [], {"figure": 3, "recovered": None}])
+def test_a_run_with_numbers_of_another_shape_is_work_not_done(numbers, copied, tmp_path, capsys):
+    runs, folder = copied
+    (folder / "numbers.json").write_text(json.dumps(numbers))
+    argv = ["reproduce", "kl", "--runs", str(runs), "--out", str(tmp_path / "out"), "--json"]
+    assert main(argv) == 1
+    said = capsys.readouterr()
+    shown = json.loads(said.out)
+    assert shown["failed"] == 1 and [one["verdict"] for one in shown["findings"]] == ["not measured"]
+    assert "damaged" in said.err and folder.name in said.err and "Traceback" not in said.err
+    assert read_reproduction(tmp_path / "out" / "kl.json")["records"][0]["state"] == "failed"
+
+
+def test_one_damaged_record_does_not_hide_the_others(tmp_path):
+    saved = json.loads(TEMPERATURE.read_text())
+    pair = next(one for one in saved["records"] if one["settings"]["kind"] == "pair")
+    pair["numbers"] = {"naive": "lost"}
+    found = judged(saved)
+    damaged = [one["name"] for one in found["records"] if one["state"] == "failed"]
+    assert damaged == [pair["name"]] and "1 of 72 were not" in found["findings"][-1]["ours"]
+    assert len(found["findings"]) == len(saved["findings"]) + 1
+
+
+@pytest.mark.parametrize("damage", [{"ended": "x"}, {"ended": 5}, {"seconds": "long", "ended": None}])
+def test_times_that_cannot_be_read_are_unknown(damage, copied, tmp_path):
+    runs, folder = copied
+    record = json.loads((folder / "provenance.json").read_text()) | damage
+    (folder / "provenance.json").write_text(json.dumps(record))
+    found = reproduce("kl", runs=runs, out=tmp_path / "out")
+    assert found["compute_seconds"] == 0.0
+    assert found["records"][0]["seconds"] == (None if "seconds" in damage else record["seconds"])
+
+
+def test_a_record_names_commit_and_device_of_its_own_run(copied, tmp_path):
+    runs, folder = copied
+    record = json.loads((folder / "provenance.json").read_text())
+    (folder / "provenance.json").write_text(json.dumps(record | {"commit": "0123456789abcdef+", "device": "abacus"}))
+    found = reproduce("kl", runs=runs, out=tmp_path)
+    assert (found["records"][0]["commit"], found["records"][0]["device"]) == ("0123456789+", "abacus")
+    assert found["devices"] == ["abacus"]
+    (folder / "provenance.json").write_text(json.dumps(record | {"commit": None, "device": 5}))
+    found = reproduce("kl", runs=runs, out=tmp_path)
+    assert not {"commit", "device"} & set(found["records"][0]) and found["devices"] == []
+
+
+def test_choices_are_said_to_be_those_of_the_papers_sizes():
+    saved = json.loads(KL.read_text())
+    assert judged(saved)["choices"] == list(CATALOGUE["kl"].choices)
+    small = judged(saved | {"scale": "cpu"})
+    again = judged(json.loads(as_text(small)))
+    assert small["choices"] == again["choices"] == [f"at the papers' sizes: {one}" for one in CATALOGUE["kl"].choices]
+
+
+@pytest.mark.filterwarnings("default")
+def test_without_matplotlib_numbers_and_page_are_written(runs, tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert main(["reproduce", "kl", "--runs", str(runs), "--out", str(tmp_path)]) == 0
+    assert capsys.readouterr().err == "warning: no figure is drawn: pip install matplotlib\n"
+    assert {path.name for path in tmp_path.iterdir()} == {"kl.json", "report.json", "report.html"}
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["claims"] and "pictures" not in report
+    assert [one["name"] for one in report["files"]] == ["kl.json"]
