@@ -8,6 +8,7 @@ import pytest
 
 from bayesin.cli.main import main
 from bayesin.errors import ArtifactError
+from bayesin.experiments.campaign import everything
 from bayesin.reproduce import CATALOGUE, judged, read_reproduction, reproduce
 from bayesin.reproduce.reproduce import as_text
 
@@ -143,3 +144,30 @@ def test_without_matplotlib_numbers_and_page_are_written(runs, tmp_path, capsys,
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["claims"] and "pictures" not in report
     assert [one["name"] for one in report["files"]] == ["kl.json"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--minutes", "-1"], "--minutes needs"),
+        (["--minutes", "nan"], "--minutes needs"),
+        (["--minutes", "inf"], "--minutes needs"),
+        (["--workers", "-2"], "--workers needs"),
+        (["--address", "auto"], "--engine ray"),
+        (["--engine", "ray", "--minutes", "5"], "local engine"),
+        (["--engine", "ray", "--workers", "2"], "local engine"),
+    ],
+)
+def test_a_flag_without_meaning_is_refused(flags, words, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["reproduce", "kl", *flags]) == 2
+    assert words in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
+def test_no_minutes_begin_nothing_and_say_so(tmp_path, capsys):
+    flags = ["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
+    assert main(["reproduce", "width", "--minutes", "0", *flags]) == 0
+    assert "nothing new is begun" in capsys.readouterr().out
+    records = read_reproduction(tmp_path / "out" / "width.json")["records"]
+    assert len(records) == len(everything(CATALOGUE["width"].tasks("smoke")))
+    assert {one["state"] for one in records} == {"left"}

@@ -1,5 +1,6 @@
 """`bayesin reproduce`: a figure or table of the papers, with a verdict on each claim."""
 
+import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -49,7 +50,7 @@ class Reproduce(Common):
     workers: int = 0
     """Threads for alignment and measurement beside the training (local engine)."""
     minutes: float | None = None
-    """Begin no task after so many minutes, and draw what is done (local engine)."""
+    """Begin no task after so many minutes, and draw what is done (local engine); 0 begins nothing."""
     redraw: Path | None = None
     """Judge and draw a NAME.json again, without any run; figure and page go beside it, and the file itself is left as
     it is. With --out they go there, with a copy of the numbers and the new verdicts."""
@@ -64,12 +65,24 @@ class Reproduce(Common):
             return _show(out, found, folder)
         if not self.name:
             raise ConfigError("needs a name: bayesin reproduce kl; --list shows them all")
+        self._check_engine()
         use_compilation_cache()
         names = [*CATALOGUE] if self.name == "all" else [find(self.name).name]
         shown = {name: self._one(name, out) for name in names}
         if len(names) == 1:
             return shown[names[0]]
         return {"reproductions": shown, "exit_code": max(one["exit_code"] for one in shown.values())}
+
+    def _check_engine(self) -> None:
+        """Refuses what would have no effect."""
+        if self.minutes is not None and not 0 <= self.minutes < math.inf:
+            raise ConfigError(f"--minutes needs a number of minutes, 0 or more, not {self.minutes:g}")
+        if self.workers < 0:
+            raise ConfigError(f"--workers needs a number of threads, 0 or more, not {self.workers}")
+        if self.engine == "local" and self.address is not None:
+            raise ConfigError("--address is that of a Ray cluster; add --engine ray, or leave it out")
+        if self.engine == "ray" and (self.minutes is not None or self.workers):
+            raise ConfigError("--minutes and --workers are for the local engine; leave them out with --engine ray")
 
     def _one(self, name: str, out: Output) -> dict[str, Any]:
         chosen = CATALOGUE[name]
@@ -78,6 +91,8 @@ class Reproduce(Common):
         where = "one H200" if self.scale == "paper" else "two cores"
         about = f"{left} of {len(tasks)} tasks to do, about {chosen.minutes[self.scale]:g} minutes for all on {where}"
         out.line(escape(f"{name} ({self.scale}): {chosen.claim}; {about}"))
+        if self.minutes == 0:
+            out.line("--minutes 0: nothing new is begun; the figure shows what was done before")
         with _warnings_in_one_line(out), stoppable() as stop, out.progress(name, len(tasks)) as bar:
 
             def told(event: Event) -> None:
