@@ -105,6 +105,14 @@ def test_one_damaged_record_does_not_hide_the_others(tmp_path):
     assert len(found["findings"]) == len(saved["findings"]) + 1
 
 
+@pytest.mark.parametrize(("lost", "end"), [(1, ": it diverged"), (3, ": it diverged; and 2 more")])
+def test_the_first_of_what_is_missing_is_named_and_the_others_are_counted(lost, end):
+    saved = json.loads(TEMPERATURE.read_text())
+    for one in saved["records"][:lost]:
+        one |= {"state": "failed", "error": "it diverged"}
+    assert judged(saved)["findings"][-1]["reason"] == saved["records"][0]["title"] + end
+
+
 @pytest.mark.parametrize("damage", [{"ended": "x"}, {"ended": 5}, {"seconds": "long", "ended": None}])
 def test_times_that_cannot_be_read_are_unknown(damage, copied, tmp_path):
     runs, folder = copied

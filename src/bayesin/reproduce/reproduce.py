@@ -199,7 +199,8 @@ def draw(result: Mapping[str, Any], stem: Path, formats: Sequence[str] = FORMATS
 
 def _missing(missing: Sequence[Record], count: int) -> Finding:
     first = missing[0]
-    why = f"{first['title']}: {first['error'] or first['state']}"
+    more = f"; and {len(missing) - 1} more" if len(missing) > 1 else ""
+    why = f"{first['title']}: {first['error'] or first['state']}{more}"
     return Finding("every task was done", "–", f"{len(missing)} of {count} were not", "not measured", why)
 
 
