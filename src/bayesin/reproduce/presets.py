@@ -40,7 +40,7 @@ def tasks(scale: str) -> list[Task]:
 def judge(records: Sequence[Record]) -> list[Finding]:
     findings = []
     for (case, named, compute), run in _rows(records).items():
-        floor = FLOORS.get((case, named))
+        floor = FLOORS.get((case, named)) if run["whole"] else None
         right = run["accuracy"]
         barriers = f"; barrier {spread(run['naive'])} → {spread(run['aligned'], 4)}" if run["naive"] else ""
         findings.append(
@@ -76,13 +76,14 @@ def draw(figure: Any, records: Sequence[Record]) -> None:
     axes[0].invert_yaxis()
 
 
-def _rows(records: Sequence[Record]) -> dict[tuple[str, str, str], dict[str, list[float]]]:
+def _rows(records: Sequence[Record]) -> dict[tuple[str, str, str], dict[str, Any]]:
     rows = {}
     for run, pairs in with_pairs(records):
         config = run["settings"]["config"]
         members = run["numbers"]["members"]
         compute = "" if config["training"]["compute"] == "float32" else f", {config['training']['compute']}"
         rows[case_of(run), NAMED[config["training"]["optimiser"]], compute] = {
+            "whole": config["data"]["limit"] is None,  # floors are of the whole data sets
             "accuracy": [member["test_accuracy"] for member in members],
             "std": [member["std_mean"] for member in members],
             "naive": heights(pairs, "naive"),
