@@ -137,7 +137,7 @@ def _show(out: Output, found: dict[str, Any], folder: Path) -> dict[str, Any]:
     for one in failed[:5]:
         out.warn(escape(f"{one['title']}: {one['error']}"))
     page = folder / "report.html"
-    out.line(f"Wrote {escape(str(page if page.is_file() else folder))}, with all that belongs to it")
+    out.line(f"Wrote {escape(str(page if page.is_file() else folder))}, with the numbers behind it")
     shown = {name: found[name] for name in ("name", "scale", "findings", "compute_seconds")}
     return shown | {"folder": str(folder), "failed": len(failed), "exit_code": 1 if failed else 0}
 
