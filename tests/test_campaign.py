@@ -1,6 +1,8 @@
 """Campaigns: every task once, whatever happened before; failures kept; the state readable at any time."""
 
+import dataclasses
 import json
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -9,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import bayesin
+from bayesin.data import load
 from bayesin.errors import ArtifactError, ConfigError, TrainingError
 from bayesin.experiments import RunConfig, make_training, run
 from bayesin.experiments.campaign import (
@@ -24,6 +28,7 @@ from bayesin.experiments.campaign import (
     standing,
     write_ledger,
 )
+from bayesin.experiments.campaign.ray import _work, run_ray
 from bayesin.experiments.campaign.training import packs
 from bayesin.store import load_posterior
 
@@ -58,6 +63,16 @@ class Note(Task):
         if self.fails:
             raise TrainingError("it diverged")
         return {"text": self.text, "bad": float("nan")}
+
+
+@dataclass(frozen=True)
+class Greedy(Note):
+    """Wants more memory than there is."""
+
+    kind = "greedy"
+
+    def perform(self, folder, bench):
+        raise RuntimeError("RESOURCE_EXHAUSTED: out of memory\nlist of buffers")
 
 
 def logged(runs: Path) -> list[str]:
@@ -99,6 +114,53 @@ def test_a_failure_is_kept_passed_on_and_tried_again(tmp_path):
     assert found[Note("good").name].state == "done"
     run_local([bad], tmp_path)
     assert logged(tmp_path).count("bad") == 2
+
+
+def test_an_error_that_is_not_ours_fails_its_task_alone(tmp_path):
+    tasks = [Note("before"), Greedy("much"), Note("after")]
+    found = run_local(tasks, tmp_path)
+    assert [one.state for one in found.values()] == ["done", "failed", "done"]
+    assert found[tasks[1].name].error == "RuntimeError: RESOURCE_EXHAUSTED: out of memory"
+    assert _work(tasks[1], str(tmp_path), None) == "failed"  # what a node of a cluster does
+
+
+@pytest.mark.parametrize("count", [1, 2])  # alone, and packed
+def test_missing_data_fails_its_runs_by_name_until_it_is_there(tmp_path, count):
+    path = tmp_path / "toy.npz"
+    configs = [dataclasses.replace(small(prior_variance=v), data=str(path)) for v in (0.01, 0.1)[:count]]
+    pair = Pair(configs[0], samples=2, taus=3)
+    tasks = [Train(config) for config in configs] + [pair, Note("good")]
+    write_ledger("toys", tasks, tmp_path)
+    found = run_local(tasks, tmp_path)
+    errors = [found[config.name].error or "" for config in configs]
+    assert all(found[config.name].state == "failed" for config in configs) and all(str(path) in one for one in errors)
+    assert found[pair.name].error == f"needs {Train(configs[0]).title}, which failed: {errors[0]}"
+    assert found[Note("good").name].state == "done"
+    assert read_campaigns(tmp_path)[0].counts["failed"] == count + 1
+    digits = load("digits", None, 300)
+    np.savez(path, **{name: getattr(digits, name) for name in ("x_train", "y_train", "x_test", "y_test")})
+    assert {one.state for one in run_local(tasks, tmp_path).values()} == {"done"}
+
+
+def test_what_is_too_much_together_is_trained_alone(tmp_path, monkeypatch):
+    def fit_one(key, model, data, config, **options):
+        if isinstance(config, list):
+            raise RuntimeError("RESOURCE_EXHAUSTED")
+        return bayesin.fit_vi(key, model, data, config, **options)
+
+    monkeypatch.setattr(sys.modules[run.__module__], "fit_vi", fit_one)
+    found = run_local([Train(small(prior_variance=v)) for v in (0.01, 0.1)], tmp_path)
+    assert [one.state for one in found.values()] == ["done", "done"]
+    assert not list(tmp_path.glob(".together-*"))
+
+
+def test_what_is_done_stays_done_whatever_became_of_its_needs(tmp_path):
+    parent = Note("parent")
+    child = Note("child", after=(parent,))
+    run_local([child], tmp_path)
+    (tmp_path / parent.name / "numbers.json").unlink()
+    assert perform(child, Desk(tmp_path)).state == "done"
+    assert standing(tmp_path / child.name).state == "done" and logged(tmp_path) == ["parent", "child"]
 
 
 def test_an_interrupt_stops_and_the_next_call_goes_on(tmp_path):
@@ -180,8 +242,6 @@ def test_one_that_diverges_does_not_take_its_pack_along(tmp_path):
 def test_a_pair_measures_what_the_library_measures(tmp_path):
     import jax
 
-    import bayesin
-
     task = Pair(small(), samples=4, taus=3, train_samples=2)
     numbers = run_local([task], tmp_path)[task.name].numbers
     desk = Desk(tmp_path)
@@ -241,10 +301,6 @@ def test_a_ledger_of_something_else_is_refused(tmp_path, text):
 
 
 def test_the_engine_for_clusters_says_when_ray_is_missing(tmp_path, monkeypatch):
-    import sys
-
-    from bayesin.experiments.campaign.ray import run_ray
-
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ConfigError, match="pip install"):
         run_ray([Note("a")], tmp_path)

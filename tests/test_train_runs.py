@@ -97,6 +97,16 @@ def test_diverged_run_says_so(tmp_path):
     assert read_metrics(tmp_path)[-1]["loss"] is not None and not list(tmp_path.glob("*.safetensors"))
 
 
+def test_an_error_that_is_not_ours_is_kept_too(tmp_path):
+    def fall(progress):
+        raise RuntimeError("out of memory\nlist of buffers")
+
+    with pytest.raises(RuntimeError):
+        run(TINY, tmp_path, on_progress=fall)
+    record = read_json(tmp_path / "provenance.json")
+    assert record["status"] == "failed" and record["error"] == "RuntimeError: out of memory"
+
+
 def test_ensemble_is_one_file(tmp_path):
     training = Ensemble(members=3, epochs=3, batch=50, learning_rate=1e-2)
     found = run(dataclasses.replace(TINY, training=training), tmp_path).results

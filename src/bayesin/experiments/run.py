@@ -96,11 +96,11 @@ def run(
             tell("train")
             fit = _fit(config, folder, model, data, on_progress)
             return _finish(config, folder, data, model, fit, record, tell)
-        except (BayesinError, KeyboardInterrupt) as error:
+        except (Exception, KeyboardInterrupt) as error:
             stopped = isinstance(error, KeyboardInterrupt)
             if isinstance(error, TrainingError) and error.trace is not None:
                 write_metrics(folder, rows_of(error.trace))
-            how = {"status": "interrupted"} if stopped else {"status": "failed", "error": str(error)}
+            how = {"status": "interrupted"} if stopped else {"status": "failed", "error": reason(error)}
             write_json(folder / "provenance.json", record | how | {"ended": now()})
             raise
 
@@ -134,12 +134,22 @@ def run_together(
         options: dict[str, Any] = {"checkpoint": shared / "checkpoints", "on_progress": on_progress}
         try:
             fits = fit_vi(jax.random.key(configs[0].key), prepared[1], prepared[0], settings, **options)
-        except TrainingError:
+            for (config, folder), fit, record in zip(todo, fits, records, strict=True):
+                _finish(config, folder, *prepared, fit, record, lambda stage: None)
+        except ArtifactError:  # a full disk: what was trained is kept
+            raise
+        except Exception:
             shutil.rmtree(shared, ignore_errors=True)
             raise
-        for (config, folder), fit, record in zip(todo, fits, records, strict=True):
-            _finish(config, folder, *prepared, fit, record, lambda stage: None)
         shutil.rmtree(shared, ignore_errors=True)
+
+
+def reason(error: BaseException) -> str:
+    """What a record says of an exception, in a line: ours speak for themselves, others are called by their kind."""
+    if isinstance(error, BayesinError):
+        return str(error)
+    first = next(iter(str(error).splitlines()), "")
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
 
 def _remove_overtaken(shared: Path, held: Sequence[str]) -> None:

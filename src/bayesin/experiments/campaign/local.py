@@ -13,7 +13,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...errors import TrainingError
 from .bench import Desk
 from .perform import Standing, perform, standing
 from .task import Task, everything
@@ -112,8 +111,8 @@ def _train(pack: list[Train], desk: Desk, board: _Board) -> None:
     waiting = [task for task in pack if standing(desk.runs / task.name).state != "done"]
     board.begin(waiting[0].title if waiting else pack[0].title)
     if len(waiting) > 1:
-        # One that diverges stops all; then each is run alone below, and the failure finds its owner.
-        with suppress(TrainingError):
+        # What stops one stops all; then each is run alone below, and the failure finds its owner.
+        with suppress(Exception):
             train_together(waiting, desk)
     for task in waiting:
         perform(task, desk)

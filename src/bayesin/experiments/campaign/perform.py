@@ -6,6 +6,7 @@ numbers.json      what came out; written before the status says done
 """
 
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -14,9 +15,14 @@ from ...files import read_json, remove_leftovers, write_json
 from ..lock import is_locked, locked
 from ..metrics import plain
 from ..provenance import now, provenance
+from ..run import reason
 from .task import Bench, Task
 
 State = Literal["done", "running", "failed", "interrupted", "left"]
+
+
+class UnmetNeed(BayesinError):
+    """A task that needs another, which is not done."""
 
 
 class Standing(NamedTuple):
@@ -30,20 +36,15 @@ class Standing(NamedTuple):
 
 
 def perform(task: Task, bench: Bench) -> Standing:
-    """Does a task, or returns what was found where it is done; a failure of our own kind is recorded, not raised.
+    """Does a task, or returns what was found where it is done; a failure is recorded, not raised.
 
     A task whose needs have failed fails with them. Two processes never do the same one: the second waits.
     """
     folder = bench.runs / task.name
-    for need in task.needs:
-        if (found := standing(bench.runs / need.name)).state != "done":
-            return _write_failure(task, folder, f"needs {need.title}, which {_reason(found)}")
+    if (found := standing(folder)).state == "done":  # whatever became of its needs
+        return found
     if task.own_folder:
-        try:
-            task.perform(folder, bench)
-        except BayesinError as error:
-            return Standing("failed", error=str(error))
-        return standing(folder)
+        return _do_there(task, folder, bench)
     with locked(folder, wait=True):
         remove_leftovers(folder)
         found = standing(folder)
@@ -58,31 +59,41 @@ def _do(task: Task, folder: Path, bench: Bench) -> Standing:
     write_json(folder / "config.json", {"title": task.title} | task.to_json())
     write_json(folder / "provenance.json", record)
     try:
+        _check_needs(task, bench)
         numbers = plain(task.perform(folder, bench))
         write_json(folder / "numbers.json", numbers)
     except KeyboardInterrupt:
         write_json(folder / "provenance.json", record | {"status": "interrupted", "ended": now()})
         raise
-    except BayesinError as error:
-        failed = {"status": "failed", "error": str(error), "ended": now()}
-        write_json(folder / "provenance.json", record | failed)
-        return Standing("failed", error=str(error))
+    except Exception as error:
+        return _write_failure(folder, record, error)
     seconds = time.perf_counter() - began
     record |= {"status": "done", "ended": now(), "seconds": round(seconds, 3)}
     write_json(folder / "provenance.json", record)
     return Standing("done", numbers, None, seconds, record)
 
 
+def _do_there(task: Task, folder: Path, bench: Bench) -> Standing:
+    """Does a task that keeps its folder itself; a failure before it wrote anything is written for it."""
+    try:
+        _check_needs(task, bench)
+        task.perform(folder, bench)
+    except Exception as error:
+        with locked(folder, wait=True):
+            found = standing(folder)  # another process may have done it
+            return found if found.state == "done" else _write_failure(folder, _record(folder), error)
+    return standing(folder)
+
+
 def standing(folder: Path) -> Standing:
     """Reads how a task stands, without touching its folder; damaged files count as work not done."""
-    try:
-        found = read_json(folder / "provenance.json") if (folder / "provenance.json").is_file() else {}
-        if found.get("status") == "done":
+    found = _record(folder)
+    if found.get("status") == "done":
+        try:
             numbers = read_json(_numbers_of(folder))
-            seconds = found.get("seconds", found.get("train_seconds"))
-            return Standing("done", numbers, None, seconds, found)
-    except (ArtifactError, AttributeError):
-        return Standing("left")
+        except ArtifactError:
+            return Standing("left")
+        return Standing("done", numbers, None, found.get("seconds", found.get("train_seconds")), found)
     if found.get("status") == "failed":
         return Standing("failed", error=found.get("error"))
     if is_locked(folder):
@@ -91,17 +102,29 @@ def standing(folder: Path) -> Standing:
     return Standing("interrupted" if found.get("status") in ("running", "interrupted") else "left")
 
 
+def _record(folder: Path) -> dict[str, Any]:
+    """What provenance.json says; nothing where it is missing or damaged."""
+    with suppress(ArtifactError):
+        found = read_json(folder / "provenance.json")
+        return found if isinstance(found, dict) else {}
+    return {}
+
+
 def _numbers_of(folder: Path) -> Path:
     """Training runs call their numbers results."""
     results = folder / "results.json"
     return results if results.is_file() else folder / "numbers.json"
 
 
-def _write_failure(task: Task, folder: Path, error: str) -> Standing:
-    write_json(folder / "config.json", {"title": task.title} | task.to_json())
-    write_json(folder / "provenance.json", {"status": "failed", "error": error, "ended": now()})
-    return Standing("failed", error=error)
+def _check_needs(task: Task, bench: Bench) -> None:
+    for need in task.needs:
+        found = standing(bench.runs / need.name)
+        if found.state != "done":
+            why = f"failed: {found.error}" if found.state == "failed" else "is not done"
+            raise UnmetNeed(f"needs {need.title}, which {why}")
 
 
-def _reason(found: Standing) -> str:
-    return f"failed: {found.error}" if found.state == "failed" else "is not done"
+def _write_failure(folder: Path, record: dict[str, Any], error: Exception) -> Standing:
+    failed = {"status": "failed", "error": reason(error), "ended": now()}
+    write_json(folder / "provenance.json", record | failed)
+    return Standing("failed", error=failed["error"])
