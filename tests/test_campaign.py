@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -191,6 +192,37 @@ def test_a_damaged_record_is_work_not_done(tmp_path, damage):
     assert standing(tmp_path / task.name).state in ("left", "interrupted")
     run_local([task], tmp_path)
     assert logged(tmp_path) == ["again", "again"]
+
+
+DAMAGE = {
+    "provenance.json": b"{",
+    "config.json": b"",
+    "results.json": b"[]",
+    "posterior-1.safetensors": None,  # gone
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+@pytest.mark.parametrize("status", ["done", "interrupted"])
+def test_a_damaged_training_run_is_done_again(trained, tmp_path, name, status):
+    folder = shutil.copytree(trained, tmp_path / trained.name)
+    record = json.loads((folder / "provenance.json").read_text())
+    (folder / "provenance.json").write_text(json.dumps(record | {"status": status}))
+    (folder / name).unlink()
+    if DAMAGE[name] is not None:
+        (folder / name).write_bytes(DAMAGE[name])
+    task = Pair(small(), samples=2, taus=3)
+    assert {one.state for one in run_local([task], tmp_path).values()} == {"done"}
+    for file in ("results.json", "posterior-1.safetensors"):
+        assert (folder / file).read_bytes() == (trained / file).read_bytes()
+    # The config of a run that is done is read by none of its tasks.
+    if (status, name) != ("done", "config.json"):
+        assert RunConfig.from_json(json.loads((folder / "config.json").read_text())) == small()
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    return run(small(), tmp_path_factory.mktemp("trained") / small().name).folder
 
 
 def test_ten_at_once_do_each_task_exactly_once(tmp_path):

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import multiprocessing
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -64,6 +65,32 @@ def test_another_run_is_refused(done):
     other = dataclasses.replace(TINY, training=dataclasses.replace(TINY.training, epochs=5))
     with pytest.raises(ConfigError, match="epochs 3, not 5"):
         run(other, done.folder)
+
+
+def test_another_run_is_refused_under_its_own_name_too(done, tmp_path):
+    other = dataclasses.replace(TINY, key=1)
+    folder = shutil.copytree(done.folder, tmp_path / other.name)
+    with pytest.raises(ConfigError, match="key 0, not 1"):
+        run(other, folder)
+
+
+@pytest.mark.parametrize("name", ["config.json", "provenance.json"])
+def test_a_damaged_folder_of_any_name_is_left_alone(done, tmp_path, name):
+    folder = shutil.copytree(done.folder, tmp_path / "mine")
+    (folder / name).write_text("{")
+    with pytest.raises(ArtifactError, match=name):
+        run(TINY, folder)
+    (folder / name).unlink()
+    if name == "config.json":
+        with pytest.raises(ConfigError, match="something else than a run"):
+            run(TINY, folder)
+
+
+def test_each_posterior_of_a_run_that_is_done_must_be_there(done, tmp_path):
+    folder = shutil.copytree(done.folder, tmp_path / "mine")
+    (folder / "posterior-1.safetensors").unlink()
+    with pytest.raises(ArtifactError, match=r"gone \(posterior-1.safetensors\); remove it"):
+        run(TINY, folder)
 
 
 def test_interrupted_run_goes_on_to_the_same_bits(done, tmp_path):

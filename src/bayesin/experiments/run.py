@@ -7,7 +7,9 @@
     results.json               scores on the test set, for each member
     checkpoints/               while it is not done
 
-`done` is written last: a folder without it is taken up where it was, one with it is left alone.
+`done` is written last: a folder without it is taken up where it was, one with it is left alone. A folder that bears
+the name of its run, which holds the hash of its config, can be of no other: damage there is work not done, elsewhere
+it is an error.
 """
 
 import hashlib
@@ -78,18 +80,19 @@ def run(
     """
     folder, tell = Path(folder), on_stage or (lambda stage: None)
     _check_folder(config, folder)
-    if _status(folder).get("status") == "done" and not os.access(folder, os.W_OK):  # kept where none can write
-        return _found(folder)
+    found = _found(config, folder)
+    if found is not None and not os.access(folder, os.W_OK):  # kept where none can write
+        return found
     # Before the folder is made, so that a misspelt data set leaves nothing behind.
     ready = prepared
-    if ready is None and _status(folder).get("status") != "done":
+    if ready is None and found is None:
         ready = _prepare(config, root, tell)
     with locked(folder, wait=wait):
         _check_folder(config, folder)
         remove_leftovers(folder)
-        if _status(folder).get("status") == "done":
+        if (found := _found(config, folder)) is not None:
             shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-            return _found(folder)
+            return found
         record = _begin(config, folder)
         data, model = ready or _prepare(config, root, tell)
         try:
@@ -122,7 +125,7 @@ def run_together(
     with ExitStack() as stack:
         for folder in sorted(folders):  # in one order, so that two processes cannot hold what the other waits for
             stack.enter_context(locked(folder, wait=True))
-        todo = [pair for pair in zip(configs, folders, strict=True) if _status(pair[1]).get("status") != "done"]
+        todo = [pair for pair in zip(configs, folders, strict=True) if _found(*pair) is None]
         if not todo:
             return
         records = [_begin(config, folder) for config, folder in todo]
@@ -161,8 +164,10 @@ def _remove_overtaken(shared: Path, held: Sequence[str]) -> None:
 
 
 def _begin(config: RunConfig, folder: Path) -> dict[str, Any]:
-    began = _status(folder).get("started") or now()
-    record = {"status": "running", "key": config.key, "started": began} | provenance()
+    began = None
+    with suppress(ArtifactError):  # a damaged record is written anew
+        began = _status(folder).get("started")
+    record = {"status": "running", "key": config.key, "started": began or now()} | provenance()
     write_json(folder / "config.json", config.to_json())
     write_json(folder / "provenance.json", record)
     return record
@@ -199,13 +204,37 @@ def _status(folder: Path) -> dict[str, Any]:
     return _object(folder / "provenance.json", ())
 
 
-def _found(folder: Path) -> Outcome:
-    """What a run that is done left behind."""
+def _found(config: RunConfig, folder: Path) -> Outcome | None:
+    """What a run left behind that is done and whole; None where it is yet to do."""
+    try:
+        return finished(folder) if _status(folder).get("status") == "done" else None
+    except ArtifactError:
+        if _bears_its_name(config, folder):
+            return None
+        raise
+
+
+def finished(folder: Path) -> Outcome:
+    """Reads what a run that is done left behind.
+
+    Raises:
+        ArtifactError: a file that is damaged or gone.
+    """
     status = _object(folder / "provenance.json", ("train_seconds", "test_seconds"))
     results = _object(folder / "results.json", ("members", "weights", "steps", "memory"))
-    if not (folder / "posterior-0.safetensors").is_file():
-        raise ArtifactError(f"{folder} is done, but its posteriors are gone; remove it to do the run again")
+    for name in _posterior_files(results):
+        if not (folder / name).is_file():
+            raise ArtifactError(
+                f"{folder} is done, but its posteriors are gone ({name}); remove it to do the run again"
+            )
     return Outcome(folder, results, status, True)
+
+
+def _posterior_files(results: dict[str, Any]) -> list[str]:
+    """One for each member; draws that are one ensemble lie in one file."""
+    members = results["members"]
+    count = 1 if "ensemble" in results or not isinstance(members, list) else len(members)
+    return [f"posterior-{number}.safetensors" for number in range(count)]
 
 
 def _object(path: Path, names: Sequence[str]) -> dict[str, Any]:
@@ -313,13 +342,22 @@ def _predictive(
 
 def _check_folder(config: RunConfig, folder: Path) -> None:
     if not (folder / "config.json").is_file():
-        if folder.is_dir() and any(folder.glob("*.safetensors")):
+        if any(folder.glob("*.safetensors")) and not _bears_its_name(config, folder):
             raise ConfigError(f"{folder} holds files of something else than a run; choose another folder")
         return
-    there = RunConfig.from_json(read_json(folder / "config.json"))
+    try:
+        there = RunConfig.from_json(read_json(folder / "config.json"))
+    except ArtifactError:
+        if _bears_its_name(config, folder):
+            return
+        raise
     if there.hash != config.hash:
         found = "; ".join(differences(there, config)[:3])
         raise ConfigError(f"{folder} holds another run ({found}); choose another folder, or remove that one")
+
+
+def _bears_its_name(config: RunConfig, folder: Path) -> bool:
+    return folder.name == config.name
 
 
 def _outputs(data: Dataset) -> int:

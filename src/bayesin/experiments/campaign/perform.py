@@ -15,7 +15,7 @@ from ...files import read_json, remove_leftovers, write_json
 from ..lock import is_locked, locked
 from ..metrics import plain
 from ..provenance import now, provenance
-from ..run import reason
+from ..run import finished, reason
 from .task import Bench, Task
 
 State = Literal["done", "running", "failed", "interrupted", "left"]
@@ -90,7 +90,7 @@ def standing(folder: Path) -> Standing:
     found = _record(folder)
     if found.get("status") == "done":
         try:
-            numbers = read_json(_numbers_of(folder))
+            numbers = _numbers(folder)
         except ArtifactError:
             return Standing("left")
         return Standing("done", numbers, None, found.get("seconds", found.get("train_seconds")), found)
@@ -110,10 +110,11 @@ def _record(folder: Path) -> dict[str, Any]:
     return {}
 
 
-def _numbers_of(folder: Path) -> Path:
-    """Training runs call their numbers results."""
-    results = folder / "results.json"
-    return results if results.is_file() else folder / "numbers.json"
+def _numbers(folder: Path) -> dict[str, Any]:
+    """Training runs call their numbers results, and are done only where others find their posteriors."""
+    if (folder / "results.json").is_file():
+        return finished(folder).results
+    return read_json(folder / "numbers.json")
 
 
 def _check_needs(task: Task, bench: Bench) -> None:
