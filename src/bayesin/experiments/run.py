@@ -128,7 +128,7 @@ def run_together(
         todo = [pair for pair in zip(configs, folders, strict=True) if _found(*pair) is None]
         if not todo:
             return
-        records = [_begin(config, folder) for config, folder in todo]
+        records = [_begin(config, folder) | {"together": len(todo)} for config, folder in todo]
         settings = [config.training for config, _ in todo if isinstance(config.training, VI)]
         name = hashlib.sha256(" ".join(config.hash for config, _ in todo).encode()).hexdigest()[:10]
         shared = folders[0].parent / f".together-{name}"
@@ -186,7 +186,8 @@ def _finish(
     write_metrics(folder, rows_of(fit.trace))
     results, seconds = _results(config, folder, data, model, fit, tell)
     write_json(folder / "results.json", results)
-    record |= {"status": "done", "ended": now()} | seconds
+    share = seconds["train_seconds"] / record.get("together", 1)  # of runs trained together, each took a part
+    record |= {"status": "done", "ended": now()} | seconds | {"share_seconds": share}
     write_json(folder / "provenance.json", record)
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     return Outcome(folder, results, record, False)

@@ -93,7 +93,8 @@ def standing(folder: Path) -> Standing:
             numbers = _numbers(folder)
         except ArtifactError:
             return Standing("left")
-        return Standing("done", numbers, None, found.get("seconds", found.get("train_seconds")), found)
+        times = (found[name] for name in ("seconds", "share_seconds", "train_seconds") if name in found)
+        return Standing("done", numbers, None, next(times, None), found)
     if found.get("status") == "failed":
         return Standing("failed", error=found.get("error"))
     if is_locked(folder):
