@@ -5,6 +5,7 @@ import json
 import shutil
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,7 @@ from bayesin.experiments.campaign import (
 from bayesin.experiments.campaign.ray import _work, run_ray
 from bayesin.experiments.campaign.training import packs
 from bayesin.files import read_json
+from bayesin.reproduce.timings import Timing
 from bayesin.store import load_posterior
 
 
@@ -45,7 +47,7 @@ class Note(Task):
     """Appends a line to a file each time it is really done."""
 
     text: str
-    after: tuple["Note", ...] = ()
+    after: tuple[Task, ...] = ()
     fails: bool = False
 
     kind = "note"
@@ -104,6 +106,34 @@ def test_every_task_is_done_once_and_again_not_at_all(tmp_path, workers):
     assert found[tasks[0].name].numbers == {"text": "0", "bad": None}  # JSON has no NaN
     run_local(tasks, tmp_path, workers=workers)
     assert len(logged(tmp_path)) == 6
+
+
+@dataclass(frozen=True)
+class Busy(Note):
+    """Notes when it begins and when it ends."""
+
+    kind = "busy"
+
+    def perform(self, folder, bench):
+        super().perform(folder, bench)
+        time.sleep(0.3)
+        return super().perform(folder, bench)
+
+
+@dataclass(frozen=True)
+class Quiet(Busy):
+    kind = "quiet"
+    alone = True
+
+
+def test_what_measures_time_has_nothing_beside_it(tmp_path):
+    ready = (Train(small()),)
+    tasks = [kind(f"{kind.kind}{i}", ready) for kind in (Quiet, Busy) for i in range(2)]
+    run_local(tasks, tmp_path, workers=4)
+    lines = logged(tmp_path)
+    assert lines[:4] not in (sorted(lines[:4]), sorted(lines[:4], reverse=True))  # the others run side by side
+    assert lines[4:] == ["quiet0", "quiet0", "quiet1", "quiet1"]
+    assert Timing.alone
 
 
 def test_a_failure_is_kept_passed_on_and_tried_again(tmp_path):

@@ -32,6 +32,7 @@ class Timing(OfRun):
 
     kind = "timing"
     memory = 6 << 30
+    alone = True
 
     @property
     def title(self) -> str:

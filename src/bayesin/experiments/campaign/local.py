@@ -2,7 +2,7 @@
 
 Training runs of one shape are packed into one compiled program. The other tasks follow as soon as what they need is
 there; with `workers` they run on threads beside the training, so that alignment on the processor and training on
-an accelerator go on at the same time.
+an accelerator go on at the same time. What measures time comes last, with nothing beside it.
 """
 
 import threading
@@ -45,7 +45,7 @@ def run_local(
         tasks: what is wanted; needs are added.
         runs: the shared folder.
         root: where to look for data first.
-        workers: threads for tasks that are no training; 0 does one after the other.
+        workers: threads for tasks that are no training and need not be alone; 0 does one after the other.
         seconds: begin nothing after so long; what is left can be done by another call.
         on_event: called as work goes on; raising KeyboardInterrupt there stops at the next safe moment.
     """
@@ -61,15 +61,15 @@ def run_local(
             for pack in packs(training):
                 _train(pack, desk, board)
                 trained.update(task.name for task in pack)
-                ready = [task for task in others if all(need.name in trained for need in task.needs)]
+                ready = [
+                    task for task in others if not task.alone and all(need.name in trained for need in task.needs)
+                ]
                 others = [task for task in others if task not in ready]
                 futures += _start(ready, desk, board, pool if workers else None)
-            for task in others:  # what needs more than training, or what a failure left without it
-                for future in as_completed(futures):
-                    future.result()
-                _start([task], desk, board, None)
             for future in as_completed(futures):
                 future.result()
+            # One after the other: what needs more than training, and what wants the machine to itself.
+            _start(others, desk, board, None)
         except BaseException:
             board.stopped = True
             pool.shutdown(wait=True, cancel_futures=True)

@@ -53,6 +53,7 @@ class Task(ABC):
 
     kind: ClassVar[str]
     own_folder: ClassVar[bool] = False  # it keeps lock, status and numbers of its folder itself
+    alone: ClassVar[bool] = False  # it measures time, and wants the machine to itself
 
     @property
     @abstractmethod
