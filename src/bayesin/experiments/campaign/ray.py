@@ -6,9 +6,11 @@ folder must be the same on all nodes, as on the file system of a cluster.
 """
 
 import logging
+import socket
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from ...errors import ConfigError
 from .bench import Desk
@@ -17,6 +19,7 @@ from .perform import Standing, perform, standing
 from .task import Resources, Task, everything
 
 RETRIES = 5  # of lost workers, for each task
+PATIENCE = 5.0  # seconds for a cluster to answer
 
 
 def run_ray(
@@ -39,22 +42,26 @@ def run_ray(
     Raises:
         ConfigError: Ray is not installed, or there is no cluster at the address.
     """
-    ray = _connected(address)
     todo = everything(tasks)
     runs = Path(runs).resolve()
+    left = [task for task in todo if standing(runs / task.name).state != "done"]
+    if left:
+        _run(left, len(todo), runs, _connected(address), _text(root), on_event)
+    return {task.name: standing(runs / task.name) for task in todo}
+
+
+def _run(
+    left: list[Task], tasks: int, runs: Path, ray: Any, root: str | None, on_event: Callable[[Event], Any] | None
+) -> None:
     runs.mkdir(parents=True, exist_ok=True)
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     work = ray.remote(_work)
     places: dict[str, Any] = {}
-    for task in todo:
-        if standing(runs / task.name).state == "done":
-            continue
+    for task in left:
         needs = [places[need.name] for need in task.needs if need.name in places]
         options = _options(task.resources, nodes)
-        places[task.name] = work.options(name=task.name, **options).remote(task, str(runs), _text(root), *needs)
-    titles = {place: task.title for task in todo if (place := places.get(task.name)) is not None}
-    _wait(ray, titles, len(todo), on_event)
-    return {task.name: standing(runs / task.name) for task in todo}
+        places[task.name] = work.options(name=task.name, **options).remote(task, str(runs), root, *needs)
+    _wait(ray, {places[task.name]: task.title for task in left}, tasks, on_event)
 
 
 def _work(task: Task, runs: str, root: str | None, *needs: str) -> str:
@@ -104,12 +111,27 @@ def _connected(address: str | None) -> Any:
     except ImportError:
         raise ConfigError("--engine ray needs Ray: pip install 'bayesin[ray]'") from None
     if not ray.is_initialized():
+        if address is not None:
+            _knock(address)
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING, include_dashboard=False)
         except (ConnectionError, ValueError) as error:
             where = f"at {address}" if address else "on this machine"
             raise ConfigError(f"no Ray cluster {where}: {str(error).splitlines()[0]}") from None
     return ray
+
+
+def _knock(address: str) -> None:
+    """Ray itself would try for minutes where nobody answers."""
+    try:
+        place = urlsplit(address if "://" in address else f"//{address}")
+        if place.hostname is not None and place.port is not None:  # not a word such as "auto"
+            socket.create_connection((place.hostname, place.port), PATIENCE).close()
+    except (OSError, ValueError) as error:
+        said = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(
+            f"no Ray cluster at {address}: {said}; start one there with 'ray start --head', or leave out --address"
+        ) from None
 
 
 def _text(path: Path | str | None) -> str | None:
