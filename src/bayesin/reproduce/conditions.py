@@ -40,7 +40,7 @@ def judge(records: Sequence[Record]) -> list[Finding]:
     return [
         Finding(
             f"{title}: nearly no barrier after alignment",
-            "nearly zero; its settings are unknown to us",
+            "nearly zero; its norm, epochs and schedule are unknown to us",
             f"{spread(heights(pairs, 'naive'))} → {spread(heights(pairs, 'aligned'))} nats, "
             f"test accuracy {spread(_accuracies(pairs), 1)} %",
             *verdict_of_nearly_zero(heights(pairs, "naive"), heights(pairs, "aligned")),
