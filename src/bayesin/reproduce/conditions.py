@@ -100,7 +100,7 @@ CONDITIONS = Reproduction(
     tasks=tasks,
     judge=judge,
     draw=draw,
-    minutes={"smoke": 0.3, "cpu": 15, "paper": 25},
+    minutes={"smoke": 0.3, "cpu": 22, "paper": 25},
     choices=("one setting changed at a time, at twice the base width; 8 draws on 9 τ",),
     size=(8.6, 3.6),
 )
