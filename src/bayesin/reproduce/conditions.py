@@ -1,6 +1,7 @@
 """Under which settings ResNet20 has a barrier of nearly zero: width, epochs, norm, prior, precision. Ours.
 
-The first paper says "nearly zero", and none of these. One setting is changed at a time; the widths are `width`'s.
+The first paper says "nearly zero", its base being 16 features, and neither norm nor epochs. One setting is changed at
+a time; the widths are those of `width`.
 """
 
 from collections.abc import Callable, Sequence
