@@ -73,7 +73,7 @@ CIFAR100 = Reproduction(
     tasks=tasks,
     judge=judge,
     draw=draw,
-    minutes={"smoke": 0.3, "cpu": 20, "paper": 7},
+    minutes={"smoke": 0.3, "cpu": 23, "paper": 7},
     choices=("settings as on CIFAR-10; architecture, width and values of the paper's figure are unknown",),
     size=(8.6, 2.8),
 )
