@@ -11,7 +11,7 @@ from . import drawing
 from .barriers import NETWORKS, resnet
 from .reproduction import Finding, Record, Reproduction, Verdict, of_kind
 from .scales import measured, posteriors
-from .words import heights, spread, verdict_of_nearly_zero, verdict_of_zero
+from .words import accuracies, heights, spread, verdict_of_nearly_zero, verdict_of_zero
 
 WIDTHS = {"smoke": (1, 2), "cpu": (1, 2), "paper": (1, 4)}
 RESTARTS = {"smoke": 2, "cpu": 4, "paper": 8}
@@ -34,7 +34,7 @@ def judge(records: Sequence[Record]) -> list[Finding]:
         zero, reason = verdict_of_zero(naive, aligned)
         nearly = verdict_of_nearly_zero(naive, aligned)[0] == "confirmed"
         stays: Verdict = "not confirmed" if zero == "confirmed" else "partly" if nearly else "confirmed"
-        right = spread([100 * one["numbers"]["naive"]["test"]["accuracy"][0] for one in pairs], 2)
+        right = spread(accuracies(pairs), 2)
         findings.append(
             Finding(
                 f"{title}: a barrier stays",

@@ -14,7 +14,7 @@ from .barriers import resnet
 from .grids import resnets
 from .reproduction import Finding, Record, Reproduction, of_kind
 from .scales import measured, posteriors
-from .words import NEARLY_SHARE, heights, spread, verdict_of_nearly_zero
+from .words import NEARLY_SHARE, accuracies, heights, spread, verdict_of_nearly_zero
 
 WIDTH = 2  # times the base: small enough to train many
 EPOCHS = {"smoke": (10, 40, 80), "cpu": (10, 40, 80), "paper": (10, 80)}
@@ -41,7 +41,7 @@ def judge(records: Sequence[Record]) -> list[Finding]:
             f"{title}: nearly no barrier after alignment",
             "nearly zero; its norm, epochs and schedule are unknown to us",
             f"{spread(heights(pairs, 'naive'))} → {spread(heights(pairs, 'aligned'))} nats, "
-            f"test accuracy {spread(_accuracies(pairs), 1)} %",
+            f"test accuracy {spread(accuracies(pairs), 1)} %",
             *verdict_of_nearly_zero(heights(pairs, "naive"), heights(pairs, "aligned")),
         )
         for title, pairs in _cases(records).items()
@@ -53,7 +53,7 @@ def draw(figure: Any, records: Sequence[Record]) -> None:
     axes = figure.subplots(1, 3, sharey=True)
     naive, aligned = ([heights(pairs, kind) for pairs in cases.values()] for kind in ("naive", "aligned"))
     ends = list(zip(naive, aligned, strict=True))
-    right = [_accuracies(pairs) for pairs in cases.values()]
+    right = [accuracies(pairs) for pairs in cases.values()]
     columns = (  # a bar for the mean, a point for every pair
         ("left after alignment (%)", _shares(np.mean, ends), _shares(np.asarray, ends)),
         ("barrier after alignment (nats)", [np.mean(found) for found in aligned], aligned),
@@ -85,11 +85,6 @@ def _cases(records: Sequence[Record]) -> dict[str, list[Record]]:
 def _shares(summary: Callable[[Any], Any], ends: Sequence[tuple[list[float], list[float]]]) -> list[Any]:
     """What alignment leaves, in per cent, of a summary of all pairs."""
     return [100 * summary(aligned) / summary(naive) for naive, aligned in ends]
-
-
-def _accuracies(pairs: Sequence[Record]) -> list[float]:
-    """Of the first posterior of every pair, in per cent."""
-    return [100 * pair["numbers"]["naive"]["test"]["accuracy"][0] for pair in pairs]
 
 
 CONDITIONS = Reproduction(

@@ -50,9 +50,14 @@ def against(
             )
     if log:
         axis.set_xscale("log")
+    barrier_scale(axis, tallest)
+    axis.set_ylabel("barrier (nats)")
+
+
+def barrier_scale(axis: Any, tallest: float) -> None:
+    """Barriers of very different heights and of none on one axis, with room above the tallest."""
     axis.set_yscale("symlog", linthresh=1e-2)
     axis.set_ylim(0, 1.5 * tallest or None)
-    axis.set_ylabel("barrier (nats)")
 
 
 def legend(figure: Any, *axes: Any) -> None:

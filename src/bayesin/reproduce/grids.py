@@ -13,6 +13,7 @@ from .scales import measured, posteriors
 from .words import (
     BARRIER_NATS,
     NO_BARRIER,
+    accuracies,
     heights,
     rank_correlation,
     spread,
@@ -138,9 +139,7 @@ def draw_grid(of: Callable[[Record], float], label: str) -> Callable[[Any, Seque
             axis.set(xlabel=label, title=_MEANING.get(meaning, "barrier"))
         for meaning, pairs in meanings.items():
             groups = by_setting(pairs, of)
-            right = [
-                100 * np.mean([one["numbers"]["naive"]["test"]["accuracy"][0] for one in groups[x]]) for x in groups
-            ]
+            right = [np.mean(accuracies(found)) for found in groups.values()]
             look = {"kl": {"color": "#009E73", "marker": "s"}}.get(meaning, {"color": "#7a7a7a", "marker": "o"})
             axes[-1].plot(list(groups), right, label=_MEANING.get(meaning), **look)
         axes[-1].set(xscale="log", xlabel=label, ylabel="test accuracy (%)", title="the posteriors")

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..experiments.campaign import Task, neighbours
+from . import drawing
 from .reproduction import Finding, Record, Reproduction, with_pairs
 from .scales import measured, posteriors
 from .words import heights, rank_correlation, spread, verdict_of_rise
@@ -76,9 +77,7 @@ def draw(figure: Any, records: Sequence[Record]) -> None:
         axes, ("barrier after alignment (nats)", "barrier without (nats)", "test accuracy (%)"), strict=True
     ):
         axis.set(xscale="log", xlabel="mean std of the weights", ylabel=label)
-    axes[0].set_yscale("symlog", linthresh=1e-2)
-    tallest = max((float(np.mean(row["aligned"])) for row in rows), default=0.0)
-    axes[0].set_ylim(0, 1.5 * tallest or None)
+    drawing.barrier_scale(axes[0], max((float(np.mean(row["aligned"])) for row in rows), default=0.0))
     axes[1].set_ylim(bottom=0)
     axes[0].legend()
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from ..errors import ArtifactError, BayesinError, ConfigError
 from ..experiments.campaign import Event, Standing, everything, run_local, write_ledger
-from ..experiments.campaign.ledger import as_seconds
+from ..experiments.campaign.perform import as_seconds
 from ..experiments.campaign.ray import run_ray
 from ..experiments.provenance import now, provenance
 from ..files import read_json, write_bytes
@@ -120,9 +120,13 @@ def judged(result: Mapping[str, Any]) -> dict[str, Any]:
     """
     check_result(result, "this result")
     chosen = find(str(result["name"]))
-    records = _legible(chosen, result["records"])
-    with _in_one_line(result):
+    records = result["records"]
+    try:
         findings = chosen.judge(records)
+    except DAMAGE:
+        records = _without_damage(chosen, records)
+        with _in_one_line(result):
+            findings = chosen.judge(records)
     if missing := undone(records):
         findings.append(_missing(missing, len(records)))
     head = {name: value for name, value in result.items() if name != "records"} | _said(chosen, str(result["scale"]))
@@ -147,21 +151,19 @@ def _said(chosen: Reproduction, scale: str) -> dict[str, Any]:
     return {"source": chosen.source, "claim": chosen.claim, "choices": choices}
 
 
-def _legible(chosen: Reproduction, records: Sequence[Record]) -> Sequence[Record]:
+def _without_damage(chosen: Reproduction, records: Sequence[Record]) -> Sequence[Record]:
     """The records; those whose numbers cannot be judged count as failed, so that they do not hide the others."""
 
-    def damage(some: Sequence[Record]) -> str:
+    def damage(one: Record) -> str:
         try:
-            chosen.judge(some)
+            chosen.judge([one])
         except DAMAGE as error:
             return f"{type(error).__name__}: {error}"
         return ""
 
-    if not damage(records):
-        return records
     mend = "its numbers are damaged ({}); remove its folder '{}' from the runs to do it again"
     return [
-        {**one, "state": "failed", "error": mend.format(why, one["name"])} if (why := damage([one])) else one
+        {**one, "state": "failed", "error": mend.format(why, one["name"])} if (why := damage(one)) else one
         for one in records
     ]
 

@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 from ..errors import ArtifactError
 from ..experiments.campaign import Standing, Task
-from ..experiments.campaign.ledger import as_seconds
 from .scales import SCALES
 
 FORMAT = "bayesin-reproduction"
@@ -59,7 +58,7 @@ def record(task: Task, found: Standing) -> dict[str, Any]:
         "settings": task.to_json(),
         "state": found.state,
         "error": None if found.error is None else str(found.error),
-        "seconds": as_seconds(found.seconds),
+        "seconds": found.seconds,
         "numbers": found.numbers,
     } | _origin(found.provenance or {})
 

@@ -69,6 +69,7 @@ def judge(records: Sequence[Record]) -> list[Finding]:
     within = float(np.mean(np.array(seconds) < 60))
     wide = {network: max(cases, key=_width)["numbers"] for network, cases in _by_network(found).items()}
     slower = {network: one["Gaussians"]["seconds"] / one["points"]["seconds"] for network, one in wide.items()}
+    longer = [ratio > LONGER for ratio in slower.values()]
     return [
         Finding(
             "most alignments finish within a minute",
@@ -80,11 +81,7 @@ def judge(records: Sequence[Record]) -> list[Finding]:
             "posteriors take longer to align than points for wide networks",
             "VI costs more than weight matching of SGD solutions for wide networks",
             ", ".join(f"{name} {ratio:.2f} times" for name, ratio in slower.items()) + " at the largest width",
-            "confirmed"
-            if min(slower.values()) > LONGER
-            else "partly"
-            if max(slower.values()) > LONGER
-            else "not confirmed",
+            "confirmed" if all(longer) else "partly" if any(longer) else "not confirmed",
         ),
     ]
 

@@ -35,6 +35,11 @@ def heights(pairs: Sequence[Record], kind: str, part: str = "test") -> list[floa
     return [one["numbers"][kind][part]["value"] for one in pairs if part in one["numbers"][kind]]
 
 
+def accuracies(pairs: Sequence[Record]) -> list[float]:
+    """Test accuracy of the first posterior of every pair, in per cent."""
+    return [100 * one["numbers"]["naive"]["test"]["accuracy"][0] for one in pairs]
+
+
 def verdict_of_zero(naive: Sequence[float], aligned: Sequence[float]) -> tuple[Verdict, str]:
     """Whether alignment removed the barrier, and by how much."""
     if not naive or not aligned:

@@ -1,6 +1,5 @@
 """What a campaign consists of, written down before it starts, so that its state can be read by anyone at any time."""
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -79,12 +78,6 @@ def _cost(task: Task) -> list[str]:
     return [config.model, str(config.width), config.data] if isinstance(config, RunConfig) else []
 
 
-def as_seconds(value: Any) -> float | None:
-    """A duration that was read from a file; None where it is none."""
-    good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
-    return float(value) if good else None
-
-
 def ledgers(runs: Path | str) -> list[Path]:
     """The ledgers of all campaigns of a folder, by name."""
     return sorted((Path(runs) / FOLDER).glob("*.json"))
@@ -119,6 +112,5 @@ def _entry(one: dict[str, Any], runs: Path) -> Entry:
     name = str(one["name"])
     if Path(name).name != name or name in ("", ".", "..") or len(name) > 200 or not name.isprintable():
         raise TypeError  # a name that leaves the folder, or that none can have
-    found = standing(runs / name)
     cost = (str(one["kind"]), *map(str, one.get("cost", ())))  # older ledgers have none
-    return Entry(name, cost, str(one["title"]), found._replace(seconds=as_seconds(found.seconds)))
+    return Entry(name, cost, str(one["title"]), standing(runs / name))

@@ -5,6 +5,7 @@ provenance.json   versions, device, commit, times, status: running, done, failed
 numbers.json      what came out; written before the status says done
 """
 
+import math
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -94,13 +95,19 @@ def standing(folder: Path) -> Standing:
         except ArtifactError:
             return Standing("left")
         times = (found[name] for name in ("seconds", "share_seconds", "train_seconds") if name in found)
-        return Standing("done", numbers, None, next(times, None), found)
+        return Standing("done", numbers, None, as_seconds(next(times, None)), found)
     if found.get("status") == "failed":
         return Standing("failed", error=found.get("error"))
     if is_locked(folder):
         return Standing("running")
     # A process that was killed leaves "running" behind.
     return Standing("interrupted" if found.get("status") in ("running", "interrupted") else "left")
+
+
+def as_seconds(value: Any) -> float | None:
+    """A duration that was read from a file; None where it is none."""
+    good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
+    return float(value) if good else None
 
 
 def _record(folder: Path) -> dict[str, Any]:
