@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..experiments.campaign import Task, neighbours
+from ..experiments.campaign import Pair, Task, neighbours
 from . import drawing
 from .reproduction import Finding, Record, Reproduction, of_kind
 from .scales import measured, posteriors
@@ -39,7 +39,7 @@ def resnet(
     members: int = 4,
     run: Mapping[str, Any] | None = None,
     **changes: Any,
-) -> list[Task]:
+) -> list[Pair]:
     """Pairs of ResNet20 posteriors, from few draws, as each is a pass of a large network. None in smoke: they would
     spend the minute compiling. `run` changes the run, `changes` its training."""
     if scale == "smoke":
@@ -47,7 +47,7 @@ def resnet(
     precision = {"compute": "bfloat16"} if scale == "paper" else {}
     config = posteriors(scale, data, "resnet20", width=width, members=members, **precision | changes)
     on_both_sets = scale == "paper" and data == "cifar10" and width == RESNET_WIDTH
-    return list(neighbours(replace(config, **run or {}), **FEW[scale], train_samples=4 if on_both_sets else 0))
+    return neighbours(replace(config, **run or {}), **FEW[scale], train_samples=4 if on_both_sets else 0)
 
 
 def tasks(scale: str) -> list[Task]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ..experiments.campaign import Task, neighbours
+from ..experiments.campaign import Pair, Task, neighbours
 from . import drawing
 from .barriers import RESNET_WIDTH, by_case, resnet
 from .reproduction import Finding, Record, Reproduction, Verdict, of_kind
@@ -41,7 +41,7 @@ def width_tasks(scale: str) -> list[Task]:
     return found + [task for tasks in resnets(scale) for task in tasks]
 
 
-def resnets(scale: str) -> list[list[Task]]:
+def resnets(scale: str) -> list[list[Pair]]:
     """Pairs of ResNet20 at every width of a scale; at the largest, which takes minutes for each posterior, one."""
     found = []
     for width in RESNET_WIDTHS[scale]:

@@ -14,12 +14,15 @@ from ..experiments.campaign.pair import load_pair
 from ..matching import align
 from .reproduction import Finding, Record, Reproduction, of_kind
 from .scales import posteriors
+from .words import spread
 
 
 @dataclass(frozen=True)
 class Landscape(OfRun):
-    """Log-likelihood and log-posterior on a grid through members 0 and 1 of a run, and 1 aligned to 0."""
+    """Log-likelihood and log-posterior on a grid through two members of a run, and the second after alignment."""
 
+    first: int = 0
+    second: int = 1
     resolution: int = 21
     samples: int = 8
 
@@ -27,11 +30,11 @@ class Landscape(OfRun):
 
     @property
     def title(self) -> str:
-        return f"plane through members 0 and 1, {Train(self.config).title}"
+        return f"plane through members {self.first} and {self.second}, {Train(self.config).title}"
 
     def perform(self, folder: Path, bench: Bench) -> dict[str, Any]:
         data, model = bench.prepared(self.config)
-        target, source = load_pair(self.config, 0, 1, bench)
+        target, source = load_pair(self.config, self.first, self.second, bench)
         key = jax.random.key(self.config.key)
         moved = align(
             target, source, bench.spec(self.config, target.mean), key=key, exclude=model.statistics
@@ -52,27 +55,36 @@ class Landscape(OfRun):
 
 def tasks(scale: str) -> list[Task]:
     resolution, samples = {"smoke": (7, 4), "cpu": (11, 4), "paper": (31, 16)}[scale]
-    return [Landscape(posteriors(scale, "cifar10"), resolution, samples)]
+    pairs = {"smoke": 1, "cpu": 3, "paper": 5}[scale]
+    return [Landscape(posteriors(scale, "cifar10"), i, i + 1, resolution, samples) for i in range(pairs)]
 
 
 def judge(records: Sequence[Record]) -> list[Finding]:
-    findings = []
+    falls: dict[str, list[tuple[float, float]]] = {}
     for one in of_kind(records, "plane"):
-        found = one["numbers"]
-        first, second, moved = (np.array(corner) for corner in found["corners"])
-        for name, values in _per_example(found).items():
-            top = _at(found, values, first)
-            naive, aligned = (top - _at(found, values, (first + end) / 2) for end in (second, moved))
-            findings.append(
-                Finding(
-                    f"{name}: a ridge joins the posterior and the aligned copy, a valley lies before the other",
-                    "shown as motivation; network and plane unknown",
-                    f"falls by {naive:.3f} nats per example half-way to the second, by {aligned:.3f} to its copy",
-                    "not confirmed" if naive <= 0 else "confirmed" if aligned < 0.25 * naive else "partly",
-                    "read off the grid, at its points nearest to the middles",
-                )
+        for name, values in _per_example(one["numbers"]).items():
+            falls.setdefault(name, []).append(_falls(one["numbers"], values))
+    findings = []
+    for name, pairs in falls.items():
+        naive, aligned = zip(*pairs, strict=True)
+        valleys, ridges = min(naive) > 0, all(copy < 0.25 * other for other, copy in pairs)
+        findings.append(
+            Finding(
+                f"{name}: a ridge joins the posterior and the aligned copy, a valley lies before the other",
+                "shown as motivation; network and plane unknown",
+                f"falls by {spread(naive)} nats per example half-way to the second, by {spread(aligned)} to its copy",
+                "not confirmed" if not valleys else "confirmed" if ridges else "partly",
+                "in every pair; read off the grid, at its points nearest to the middles",
             )
+        )
     return findings
+
+
+def _falls(found: dict[str, Any], values: np.ndarray) -> tuple[float, float]:
+    """From the first posterior half-way to the second, and to its aligned copy."""
+    first, second, moved = (np.array(corner) for corner in found["corners"])
+    top = _at(found, values, first)
+    return top - _at(found, values, (first + second) / 2), top - _at(found, values, (first + moved) / 2)
 
 
 def draw(figure: Any, records: Sequence[Record]) -> None:
@@ -81,7 +93,7 @@ def draw(figure: Any, records: Sequence[Record]) -> None:
 
     outline = [withStroke(linewidth=2, foreground="black")]
     axes = figure.subplots(1, 2)
-    for one in of_kind(records, "plane"):
+    for one in of_kind(records, "plane")[:1]:
         found = one["numbers"]
         for axis, (title, values) in zip(axes, _per_example(found).items(), strict=True):
             values = values - values.max()
@@ -127,7 +139,7 @@ PLANE = Reproduction(
     draw=draw,
     minutes={"smoke": 0.3, "cpu": 6, "paper": 1.5},
     choices=(
-        "MLP on CIFAR-10, the plane through both means and the aligned mean; one pair",
+        "MLP on CIFAR-10, the plane through both means and the aligned mean; the figure shows the first pair",
         "the log-posterior takes the likelihood of each training example to be that of a test example",
     ),
     size=(7.6, 3.2),

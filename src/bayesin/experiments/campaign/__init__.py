@@ -17,3 +17,4 @@ from .task import Task as Task
 from .task import everything as everything
 from .training import OfRun as OfRun
 from .training import Train as Train
+from .training import seeded as seeded

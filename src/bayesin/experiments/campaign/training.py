@@ -37,9 +37,9 @@ class Train(Task):
         config, training = self.config, self.config.training
         what = f"{config.model}{'' if config.width is None else f' {config.width}'} on {config.data}"
         if isinstance(training, HMC):
-            return f"HMC of {what}, {training.chains} × {training.samples} draws"
+            return f"HMC of {what}, {training.chains} × {training.samples} draws{seeded(config.key)}"
         how = f"{training.optimiser} {training.learning_rate:g}, prior variance {training.prior_variance:g}"
-        said = "".join(f", {one}" for one in _unusual(config, training))
+        said = "".join(f", {one}" for one in _unusual(config, training)) + seeded(config.key)
         return f"{training.members} × {config.method} of {what}, {training.epochs} epochs of {how}{said}"
 
     @property
@@ -82,6 +82,11 @@ def train_together(tasks: list[Train], bench: Bench) -> None:
     configs = [task.config for task in tasks]
     folders = [bench.runs / task.name for task in tasks]
     run_together(configs, folders, prepared=bench.prepared(configs[0]), on_progress=_teller(bench))
+
+
+def seeded(key: int) -> str:
+    """The seed of a task in its title; the first goes without saying."""
+    return f", seed {key}" if key else ""
 
 
 def _unusual(config: RunConfig, training: Training) -> list[str]:
