@@ -2,8 +2,8 @@
 
     python results/summary.py
 
-The files are those of `bayesin reproduce NAME --scale paper`. Figures share tasks: what is left open in one file and
-done in another is taken from there, by the name of the task.
+The files are those of `bayesin reproduce NAME --scale paper`, put there by `join.py`. Figures share tasks: what is
+left open in one file and done in another is taken from there, by the name of the task.
 """
 
 from pathlib import Path
@@ -56,13 +56,16 @@ def _all_numbers(name: str, result: dict) -> list[str]:
     if not rows:
         return []
     head = ["| " + " | ".join(rows[0]) + " |", "|---" + "|--:" * (len(rows[0]) - 1) + "|"]
-    return [*head, *("| " + " | ".join(row) + " |" for row in rows[1:]), "", "In brackets: the paper.", ""]
+    body = ["| " + " | ".join(row) + " |" for row in rows[1:]]
+    return [*head, *body, "", "± over seeds; in brackets: the paper.", ""]
 
 
 def _compute(result: dict) -> str:
-    commit = str(result["provenance"]["commit"])[:7]
+    done = [one for one in result["records"] if one["state"] == "done"]
+    commits = dict.fromkeys(one.get("commit", str(result["provenance"]["commit"]))[:7] for one in done)
     where = ", ".join(result["devices"])
-    return f"Scale `{result['scale']}`, {where}, {result['compute_seconds']:.0f} s of it, commit {commit}."
+    at = f"commit{'s' if len(commits) > 1 else ''} {', '.join(commits)}"
+    return f"Scale `{result['scale']}`, {where}, {result['compute_seconds']:.0f} s of it, {at}."
 
 
 if __name__ == "__main__":
