@@ -10,6 +10,7 @@ import pytest
 
 from bayesin.experiments import RunConfig, make_training
 from bayesin.experiments.campaign import neighbours, run_local
+from bayesin.reproduce.timings import Timing
 
 ray = pytest.importorskip("ray", reason="Ray is not installed (pip install 'bayesin[ray]')")
 
@@ -57,19 +58,21 @@ def kill_a_worker(runs, killed: list[int]) -> None:
 def test_a_campaign_on_two_nodes_survives_a_killed_worker_and_equals_the_local_one(tmp_path, cluster):
     assert len([node for node in ray.nodes() if node["Alive"]]) == 2
     tasks = [pair for variance in (0.01, 0.1) for pair in neighbours(run_of(variance), samples=4, taus=3)]
+    timings = [Timing(pair.config) for pair in tasks]  # these want the machine to themselves
     killed: list[int] = []
     killer = threading.Thread(target=kill_a_worker, args=(tmp_path / "ray", killed), daemon=True)
     killer.start()
     events = []
-    found = run_ray(tasks, tmp_path / "ray", on_event=events.append)
+    found = run_ray([*timings, *tasks], tmp_path / "ray", on_event=events.append)
     killer.join(5)
     assert killed, "no worker was caught in the middle of a run"
     assert {one.state for one in found.values()} == {"done"}
     assert events[-1].done == events[-1].tasks == len(found)
+    assert [event.title for event in events if event.title][-2:] == [timing.title for timing in timings]
     local = run_local(tasks, tmp_path / "local")
     for name, one in local.items():
         assert _without_times(found[name].numbers) == _without_times(one.numbers)
-    again = run_ray(tasks, tmp_path / "ray")  # nothing is left to do
+    again = run_ray([*timings, *tasks], tmp_path / "ray")  # nothing is left to do
     assert {name: one.provenance for name, one in again.items()} == {
         name: one.provenance for name, one in found.items()
     }

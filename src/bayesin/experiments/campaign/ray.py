@@ -57,11 +57,24 @@ def _run(
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     work = ray.remote(_work)
     places: dict[str, Any] = {}
-    for task in left:
-        needs = [places[need.name] for need in task.needs if need.name in places]
-        options = _options(task.resources, nodes)
-        places[task.name] = work.options(name=task.name, **options).remote(task, str(runs), root, *needs)
-    _wait(ray, {places[task.name]: task.title for task in left}, tasks, on_event)
+    done = tasks - len(left)
+    for phase in _phases(left):
+        for task in phase:
+            needs = [places[need.name] for need in task.needs if need.name in places]
+            options = _options(task.resources, nodes)
+            places[task.name] = work.options(name=task.name, **options).remote(task, str(runs), root, *needs)
+        _wait(ray, {places[task.name]: task.title for task in phase}, done, tasks, on_event)
+        done += len(phase)
+
+
+def _phases(tasks: list[Task]) -> list[list[Task]]:
+    """What may run side by side; then, one by one, what wants the machine to itself, and what needs that."""
+    late: set[str] = set()
+    for task in tasks:
+        if task.alone or any(need.name in late for need in task.needs):
+            late.add(task.name)
+    together = [task for task in tasks if task.name not in late]
+    return [phase for phase in (together, *([task] for task in tasks if task.name in late)) if phase]
 
 
 def _work(task: Task, runs: str, root: str | None, *needs: str) -> str:
@@ -69,8 +82,8 @@ def _work(task: Task, runs: str, root: str | None, *needs: str) -> str:
     return perform(task, Desk(runs, root)).state
 
 
-def _wait(ray: Any, titles: dict[Any, str], tasks: int, on_event: Callable[[Event], Any] | None) -> None:
-    waiting, done = list(titles), tasks - len(titles)
+def _wait(ray: Any, titles: dict[Any, str], done: int, tasks: int, on_event: Callable[[Event], Any] | None) -> None:
+    waiting = list(titles)
     try:
         while waiting:
             ended, waiting = ray.wait(waiting, num_returns=1, timeout=0.5)
