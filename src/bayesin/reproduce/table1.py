@@ -40,17 +40,9 @@ def judge(records: Sequence[Record]) -> list[Finding]:
     if seeds:
         vi = seeds["vi"]
         findings += [
+            _rise("HMC", seeds["hmc direct"], seeds["hmc activations/first diagonal"], "0.1212 → 0.8249"),
             _rise(
-                "HMC",
-                seeds["hmc direct"],
-                seeds["hmc activations/first diagonal"],
-                "0.1212 → 0.8249",
-            ),
-            _rise(
-                "ensemble",
-                seeds["ensemble direct"],
-                seeds["ensemble activations/first diagonal"],
-                "0.5239 → 0.9868",
+                "ensemble", seeds["ensemble direct"], seeds["ensemble activations/first diagonal"], "0.5239 → 0.9868"
             ),
             Finding(
                 "mean-field VI agrees with HMC",

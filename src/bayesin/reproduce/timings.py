@@ -73,10 +73,7 @@ def judge(records: Sequence[Record]) -> list[Finding]:
         return []
     seconds = [one["numbers"][name]["seconds"] for one in found for name in LOOKS]
     within = float(np.mean(np.array(seconds) < 60))
-    slower = {
-        network: [one["numbers"]["Gaussians"]["seconds"] / one["numbers"]["points"]["seconds"] for one in widest]
-        for network, widest in ((network, _widest(cases)) for network, cases in _by_network(found).items())
-    }
+    slower = {network: [_slower(one) for one in _widest(cases)] for network, cases in _by_network(found).items()}
     longer = [np.mean(ratios) > LONGER for ratios in slower.values()]
     return [
         Finding(
@@ -118,6 +115,10 @@ def _by_network(found: Sequence[Record]) -> dict[str, list[Record]]:
     for one in found:
         cases.setdefault(NETWORKS[one["settings"]["config"]["model"]["name"]], []).append(one)
     return cases
+
+
+def _slower(one: Record) -> float:
+    return one["numbers"]["Gaussians"]["seconds"] / one["numbers"]["points"]["seconds"]
 
 
 def _widest(found: Sequence[Record]) -> list[Record]:
