@@ -23,7 +23,7 @@ from ..store import load_posterior
 
 CHAINS = {
     "smoke": HMC(samples=20, chains=2, burn_in=20, step_size=5e-3, steps=60, chunk=2_000),
-    "cpu": HMC(samples=40, chains=2, burn_in=20, step_size=2e-3, steps=250, chunk=2_000),
+    "cpu": HMC(samples=40, chains=2, burn_in=20, step_size=2e-3, steps=750, chunk=2_000),
     "paper": HMC(samples=30, chains=4, burn_in=8, step_size=1e-3, steps=1_500, precision="bf16x3", draws_per_file=10),
 }
 SHAPES: dict[str, dict[str, Any]] = {
@@ -32,7 +32,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "paper": {"data": "mnist", "width": 512},
 }
 EPOCHS = {"smoke": 10, "cpu": 50, "paper": 50}
-SEEDS = {"smoke": 1, "cpu": 1, "paper": 3}
+SEEDS = {"smoke": 1, "cpu": 3, "paper": 3}
 
 
 @dataclass(frozen=True)
