@@ -3,7 +3,8 @@
     python results/join.py reproduced/table1-paper/table1.json …
 
 A task that is done in the new file replaces an older one; a task that is not stays as it was measured, and then says
-at which commit and on which device. Tasks that the figure no longer has are dropped. `summary.py` judges and draws.
+at which commit and on which device. Tasks that the figure no longer has are dropped. Seconds add up where anything
+stays, those of replaced tasks too. `summary.py` judges and draws.
 """
 
 import sys
@@ -26,6 +27,8 @@ def main(paths: list[str]) -> None:
 
 def join(old: dict, new: dict) -> dict:
     """The new result, with what only the old one has done."""
+    if new["scale"] != old["scale"] or new["written"] == old["written"]:
+        raise SystemExit(f"{new['name']}: it is of another scale, or joined already")
     origin = {"commit": str(old["provenance"]["commit"])[:10], "device": ", ".join(old["devices"])}
     before = {one["name"]: origin | one for one in old["records"] if one["state"] == "done"}
     records = [one if one["state"] == "done" else before.get(one["name"], one) for one in new["records"]]

@@ -90,7 +90,7 @@ def _shares(summary: Callable[[Any], Any], ends: Sequence[tuple[list[float], lis
 CONDITIONS = Reproduction(
     name="conditions",
     source="Ours; after Rossi et al. 2023, ResNet20 on CIFAR-10",
-    claim="what alignment leaves of the barrier of ResNet20 depends on its width, training and prior",
+    claim="what alignment leaves of the barrier of ResNet20 depends on its width, training and norm",
     tasks=tasks,
     judge=judge,
     draw=draw,

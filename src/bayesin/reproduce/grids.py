@@ -199,7 +199,7 @@ WIDTH = Reproduction(
     tasks=width_tasks,
     judge=judge_width,
     draw=draw_width,
-    minutes={"smoke": 0.4, "cpu": 17, "paper": 40},
+    minutes={"smoke": 0.4, "cpu": 17, "paper": 47},
     choices=(
         "MLP widths 64 to 2048, ResNet20 1 to 16 times 16 features; the paper's are unknown",
         "five pairs (ResNet20 three)",
@@ -213,7 +213,7 @@ PRIOR = Reproduction(
     tasks=prior_tasks,
     judge=judge_robust(_variance, "prior variance"),
     draw=draw_grid(_variance, "prior variance"),
-    minutes={"smoke": 0.3, "cpu": 8, "paper": 1.7},
+    minutes={"smoke": 0.3, "cpu": 9, "paper": 1.7},
     choices=("MLP on MNIST, variances 0.0005 to 0.1; the paper's grid is unknown",),
     size=(6.8, 2.8),
 )
@@ -224,7 +224,7 @@ TEMPERATURE = Reproduction(
     tasks=temperature_tasks,
     judge=judge_robust(_temperature, "temperature"),
     draw=draw_grid(_temperature, "temperature"),
-    minutes={"smoke": 0.3, "cpu": 12, "paper": 2.2},
+    minutes={"smoke": 0.3, "cpu": 14, "paper": 2.2},
     choices=("both meanings of temperature, 0.001 to 2; the paper's grid and meaning are unknown",),
     size=(8.0, 2.8),
 )

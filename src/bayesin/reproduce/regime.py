@@ -107,7 +107,7 @@ REGIME = Reproduction(
     tasks=tasks,
     judge=judge,
     draw=draw,
-    minutes={"smoke": 0.3, "cpu": 8, "paper": 1.6},
+    minutes={"smoke": 0.3, "cpu": 11, "paper": 1.6},
     choices=("MLP on MNIST, 100 epochs, Adam at seven learning rates",),
     size=(8.0, 2.7),
 )

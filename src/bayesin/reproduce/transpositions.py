@@ -221,7 +221,7 @@ TRANSPOSITIONS = Reproduction(
     tasks=swaps_tasks,
     judge=judge_swaps,
     draw=draw_swaps,
-    minutes={"smoke": 0.3, "cpu": 8, "paper": 3.4},
+    minutes={"smoke": 0.3, "cpu": 0.8, "paper": 3.4},
     choices=("networks start as PyTorch's do; matched by activations on the training set, as in the paper",),
     size=(9.4, 2.9),
 )
@@ -232,6 +232,6 @@ DYNAMICS = Reproduction(
     tasks=dynamics_tasks,
     judge=judge_dynamics,
     draw=draw_dynamics,
-    minutes={"smoke": 0.2, "cpu": 6, "paper": 0.6},
+    minutes={"smoke": 0.2, "cpu": 0.6, "paper": 1},
     size=(8.4, 2.7),
 )

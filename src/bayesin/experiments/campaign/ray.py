@@ -16,7 +16,7 @@ from ...errors import ConfigError
 from .bench import Desk
 from .local import Event
 from .perform import Standing, perform, standing
-from .task import Resources, Task, everything
+from .task import Task, everything
 
 RETRIES = 5  # of lost workers, for each task
 PATIENCE = 5.0  # seconds for a cluster to answer
@@ -61,7 +61,7 @@ def _run(
     for phase in _phases(left):
         for task in phase:
             needs = [places[need.name] for need in task.needs if need.name in places]
-            options = _options(task.resources, nodes)
+            options = _options(task, nodes)
             places[task.name] = work.options(name=task.name, **options).remote(task, str(runs), root, *needs)
         _wait(ray, {places[task.name]: task.title for task in phase}, done, tasks, on_event)
         done += len(phase)
@@ -107,11 +107,13 @@ def _outcome(ray: Any, place: Any) -> str:
         return f"lost: {str(error).splitlines()[0]}"
 
 
-def _options(asked: Resources, nodes: list[dict[str, float]]) -> dict[str, Any]:
-    """What Ray is told. A task runs on one node: asked for more than the largest has, it would wait for ever."""
+def _options(task: Task, nodes: list[dict[str, float]]) -> dict[str, Any]:
+    """What Ray is told. A task runs on one node: asked for more than the largest has, it would wait for ever. A task
+    that wants the machine to itself asks for all processors, which also gives it as many threads."""
     most = {name: max((node.get(name, 0.0) for node in nodes), default=0.0) for name in ("CPU", "GPU", "memory")}
+    asked = task.resources
     return {
-        "num_cpus": min(asked.cpus, most["CPU"]),
+        "num_cpus": most["CPU"] if task.alone else min(asked.cpus, most["CPU"]),
         "num_gpus": min(asked.gpus, most["GPU"]),
         "memory": int(min(asked.memory, most["memory"])),
         "max_retries": RETRIES,
