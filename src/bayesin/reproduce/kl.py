@@ -178,7 +178,7 @@ KL = Reproduction(
     tasks=tasks,
     judge=judge,
     draw=draw,
-    minutes={"smoke": 0.1, "cpu": 0.5, "paper": 0.7},
+    minutes={"smoke": 0.1, "cpu": 0.3, "paper": 0.7},
     choices=("the example of two units is ours: both means (1, 1), variances (0.1, 1) and (1, 0.1)",),
     size=(8.0, 2.9),
 )

@@ -138,7 +138,7 @@ PLANE = Reproduction(
     tasks=tasks,
     judge=judge,
     draw=draw,
-    minutes={"smoke": 0.3, "cpu": 6, "paper": 2.7},
+    minutes={"smoke": 0.3, "cpu": 7, "paper": 2.7},
     choices=(
         "MLP on CIFAR-10, the plane through both means and the aligned mean; the figure shows the first pair",
         "the log-posterior takes the likelihood of each training example to be that of a test example",

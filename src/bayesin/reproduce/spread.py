@@ -115,7 +115,7 @@ STDS = Reproduction(
     tasks=tasks,
     judge=judge_stds,
     draw=draw_stds,
-    minutes={"smoke": 0.5, "cpu": 18, "paper": 17},
+    minutes={"smoke": 0.5, "cpu": 13, "paper": 17},
     choices=("the runs are those of `table1`; matched by activations to the first sample, as in the paper",),
     size=(7.6, 2.6),
 )
@@ -126,7 +126,7 @@ PRUNING = Reproduction(
     tasks=tasks,
     judge=judge_pruning,
     draw=draw_pruning,
-    minutes={"smoke": 0.5, "cpu": 18, "paper": 17},
+    minutes={"smoke": 0.5, "cpu": 13, "paper": 17},
     choices=("every network is moved into the frame of the mask, and every curve begins with a fresh copy",),
     size=(6.4, 3.0),
 )

@@ -206,7 +206,7 @@ TABLE1 = Reproduction(
     tasks=tasks,
     judge=judge,
     draw=draw,
-    minutes={"smoke": 0.5, "cpu": 20, "paper": 20},
+    minutes={"smoke": 0.5, "cpu": 14, "paper": 20},
     choices=(
         "four HMC chains of 8 + 30 iterations of 1,500 leapfrog steps of 0.001 (the paper: one of 10,000 × 500), "
         "gradients in three bfloat16 passes, energies in float32",

@@ -232,6 +232,6 @@ DYNAMICS = Reproduction(
     tasks=dynamics_tasks,
     judge=judge_dynamics,
     draw=draw_dynamics,
-    minutes={"smoke": 0.2, "cpu": 0.6, "paper": 1},
+    minutes={"smoke": 0.2, "cpu": 0.4, "paper": 1},
     size=(8.4, 2.7),
 )
