@@ -33,6 +33,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 }
 EPOCHS = {"smoke": 10, "cpu": 50, "paper": 50}
 SEEDS = {"smoke": 1, "cpu": 3, "paper": 3}
+NAMES = {"hmc": "HMC", "ensemble": "ensemble", "vi": "VI"}
 
 
 @dataclass(frozen=True)

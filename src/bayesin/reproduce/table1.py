@@ -7,8 +7,8 @@ import numpy as np
 
 from ..experiments.campaign import Task
 from .reproduction import Finding, Record, Reproduction, Verdict, of_kind
-from .samples import SEEDS, Table, three
-from .words import spread
+from .samples import NAMES, SEEDS, Table, three
+from .words import plus_minus, spread
 
 PAPER = {  # agreement, total variation, accuracy, accuracy of the mean network; percentages as shares
     "hmc": (1.0, 0.0, 0.9843, None),
@@ -132,8 +132,14 @@ def _mixing(runs: Sequence[Record]) -> Finding:
 
 def _about(seeds: Sequence[Column], measure: str) -> str:
     """The mean over seeds with its spread, in the unit of the measure."""
+    scale, digits = _shown(measure)
+    return spread((scale * value for value in _values(seeds, measure)), digits)
+
+
+def _shown(measure: str) -> tuple[int, int]:
+    """What a share is multiplied by, and to how many digits it is written."""
     _, unit, digits = MEASURES[measure]
-    return spread((value * (100 if unit else 1) for value in _values(seeds, measure)), digits)
+    return (100 if unit else 1), digits
 
 
 def _short(seeds: Sequence[Column]) -> str:
@@ -157,12 +163,11 @@ def table(records: Sequence[Record]) -> list[list[str]]:
 
 
 def _beside(seeds: Sequence[Column], measure: str, paper: float | None) -> str:
-    _, unit, digits = MEASURES[measure]
-    scale, ours = (100 if unit else 1), _values(seeds, measure)
+    scale, digits = _shown(measure)
+    ours = [scale * value for value in _values(seeds, measure)]
     if not ours:
         return "–"
-    around = f" ± {scale * np.std(ours, ddof=1):.{digits}f}" if len(ours) > 1 else ""
-    return f"{scale * np.mean(ours):.{digits}f}{around}" + ("" if paper is None else f" ({scale * paper:.{digits}f})")
+    return plus_minus(ours, digits) + ("" if paper is None else f" ({scale * paper:.{digits}f})")
 
 
 def draw(figure: Any, records: Sequence[Record]) -> None:
@@ -192,11 +197,10 @@ def draw(figure: Any, records: Sequence[Record]) -> None:
 
 
 def _said(name: str) -> str:
-    names = {"hmc": "HMC", "ensemble": "ensemble", "vi": "VI"}
     method, _, rest = name.partition(" ")
     rest = rest.replace("/", " to the ").replace(" diagonal", ", diagonal").replace(" lowrank", ", low rank")
     rest = rest.replace(" shrunk", ", scaled")
-    return f"{names[method]}{', ' if rest else ' samples' if method != 'vi' else ''}{rest}"
+    return f"{NAMES[method]}{', ' if rest else ' samples' if method != 'vi' else ''}{rest}"
 
 
 TABLE1 = Reproduction(

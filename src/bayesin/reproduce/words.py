@@ -24,10 +24,13 @@ def spread(values: Iterable[float], digits: int = 3) -> str:
         '2.0 ± 1.0 (3)'
     """
     found = [float(value) for value in values]
-    if not found:
-        return "–"
-    about = f" ± {np.std(found, ddof=1):.{digits}f}" if len(found) > 1 else ""
-    return f"{np.mean(found):.{digits}f}{about} ({len(found)})"
+    return f"{plus_minus(found, digits)} ({len(found)})" if found else "–"
+
+
+def plus_minus(values: Sequence[float], digits: int = 3) -> str:
+    """The same without their number, for tables that say it elsewhere."""
+    around = f" ± {np.std(values, ddof=1):.{digits}f}" if len(values) > 1 else ""
+    return f"{np.mean(values):.{digits}f}{around}"
 
 
 def heights(pairs: Sequence[Record], kind: str, part: str = "test") -> list[float]:
