@@ -16,8 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bayesin import Gaussian, barrier, geodesic
-from bayesin.evaluation import estimate_seconds
-from bayesin.evaluation.chunks import plan
+from bayesin.evaluation import choose_sizes, estimate_seconds
 from bayesin.models import build
 
 FULL = {"images": 10_000, "samples": 128, "taus": 25}
@@ -62,7 +61,7 @@ def main() -> None:
     plain *= size["samples"] * size["taus"] / (plain_draws * 3)
     weights = sum(leaf.size for leaf in jax.tree.leaves(p.mean))
     print(f"{options.model}, {weights:,} weights, on {jax.devices()[0].device_kind}, jax {jax.__version__}")
-    chunks = plan(model.apply, p.mean, x, size["samples"])
+    chunks = choose_sizes(model.apply, p.mean, x, size["samples"])
     work = f"{size['taus']} τ × {size['samples']} draws × {size['images']:,} images"
     print(f"{work}, in chunks of {chunks.examples:,} images and {chunks.draws} draws")
     print(f"  announced              {announced:8.2f} s")

@@ -25,9 +25,7 @@ import numpy as np
 
 from _align_problems import mlp_spec, random_gaussian, random_point, resnet20_spec
 from bayesin import VI, fit_vi
-from bayesin.matching.descent import descend
-from bayesin.matching.features import build as build_problem
-from bayesin.matching.similarity import Similarities
+from bayesin.matching import Similarities, costs, descend, pose
 from bayesin.models import build
 from train import _data, _fixed_noise, _seconds
 
@@ -182,7 +180,7 @@ def similarity(size: str, tiny: bool, posterior: Callable) -> str:
         "mlp2048": lambda: mlp_spec(784, 2048, 2048, 2048, 10) if not tiny else mlp_spec(20, 24, 24, 10),
         "resnet4": lambda: resnet20_spec(4) if not tiny else resnet20_spec(1),
     }[size]()
-    problem = build_problem(posterior(0, spec), posterior(1, spec), spec, "wasserstein", frozenset())
+    problem = pose(posterior(0, spec), posterior(1, spec), spec, costs.Wasserstein(), frozenset())
     rng = np.random.default_rng(0)
     order = [tuple(str(group) for group in rng.permutation(list(spec.sizes))) for _ in range(100)]
     found, text = {}, []

@@ -19,11 +19,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bayesin.chunks import cut
 from bayesin.data import load
 from bayesin.inference import HMC, Ensemble, fit_ensemble
-from bayesin.inference.hmc.precision import NAMES, usable_precision
-from bayesin.inference.hmc.program import Running, advance, begin
-from bayesin.inference.hmc.target import cut
+from bayesin.inference.hmc.kernel import ChainStates, advance, begin
+from bayesin.inference.hmc.sampling import chain_plan
+from bayesin.inference.hmc.target import PRECISIONS as NAMES
+from bayesin.inference.hmc.target import usable_precision
 from bayesin.models import build
 
 PRECISIONS = ["bf16x3", "bf16x6", "tf32x3", "float32", "tf32"]
@@ -87,26 +89,28 @@ def first_networks(name, model, data, count, epochs):
 
 def burn(model, config, positions, chunks, count):
     """Chains after a few iterations, and what happened."""
-    running, infos = begin(model.apply, config, positions, chunks), []
+    plan, infos = chain_plan(config, model), []
+    states = begin(plan, positions, chunks)
     keys = jax.random.split(jax.random.key(2), config.chains)
     for iteration in range(count):
-        running, info, _ = advance(model.apply, config, running, chunks, keys, np.int32(iteration))
+        states, info, _ = advance(plan, states, chunks, keys, np.int32(iteration))
         infos.append(jax.device_get(info))
-    return running, infos
+    return states, infos
 
 
 def measured(model, config, positions, chunks, start, count) -> str:
     """One line of the table."""
     # advance() takes over the buffers it is given: the start is needed again, so it is copied
     positions = jax.tree.map(lambda leaf: jnp.array(leaf[: config.chains], copy=True), positions)
-    running: Running = begin(model.apply, config, positions, chunks)
-    full = begin(model.apply, replace(config, precision="float32"), positions, chunks).chains.gradient
-    off = distance(running.chains.gradient, full) / distance(full, jax.tree.map(jnp.zeros_like, full))
+    plan = chain_plan(config, model)
+    states: ChainStates = begin(plan, positions, chunks)
+    full = begin(replace(plan, precision="float32"), positions, chunks).chains.gradient
+    off = distance(states.chains.gradient, full) / distance(full, jax.tree.map(jnp.zeros_like, full))
     keys = jax.random.split(jax.random.key(3), config.chains)
     times, infos = [], []
     for iteration in range(count + 1):  # the first one compiles
         clock = time.perf_counter()
-        running, info, _ = advance(model.apply, config, running, chunks, keys, np.int32(iteration))
+        states, info, _ = advance(plan, states, chunks, keys, np.int32(iteration))
         infos.append(jax.device_get(info))
         times.append(time.perf_counter() - clock)
     seconds = min(times[1:])

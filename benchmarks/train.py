@@ -17,10 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from bayesin import VI, fit_vi
-from bayesin.inference import lanes
-from bayesin.inference.arrays import training_arrays
-from bayesin.inference.problem import Problem, prepare
-from bayesin.inference.program import Shared
+from bayesin.inference import parallel
+from bayesin.inference.training_problem import Problem, prepare, training_arrays
+from bayesin.likelihoods import Categorical
 from bayesin.models import Model, build
 
 BATCH = 500
@@ -135,17 +134,17 @@ def _flops(model: Model, x: np.ndarray) -> float:
 def _stepper(model: Model, x: np.ndarray, y: np.ndarray):
     """Returns a function that runs one epoch of ten steps and returns the seconds of a step."""
     config = VI(epochs=1000, batch=BATCH)
-    problem = Problem(model, training_arrays((x, y), "categorical"), (config,), (1.0,))
+    problem = Problem(model, training_arrays((x, y), Categorical()), (config,), (1.0,))
     prepared = prepare(jax.random.key(0), problem)
-    arrangement = lanes.arrange(dataclasses.replace(config, shard="none"), 1, False, jax.devices())
-    (state,), (row,) = lanes.place(arrangement, prepared.states), lanes.place(arrangement, prepared.rows)
-    shared = lanes.place_shared(arrangement, Shared(problem.arrays.x, problem.arrays.y, prepared.centre))
-    program = lanes.program(prepared.plan, arrangement, state, row, shared, np.int32(0))
+    arrangement = parallel.arrange(dataclasses.replace(config, shard="none"), 1, False, jax.devices())
+    (state,), (member,) = parallel.place(arrangement, prepared.states), parallel.place(arrangement, prepared.members)
+    shared = parallel.place_shared(arrangement, prepared.shared)
+    program = parallel.compiled_advance(prepared.plan, arrangement, state, member, shared, np.int32(0))
     kept = [state]
 
     def run() -> float:
         start = time.perf_counter()
-        kept[0], seen = program(kept[0], row, shared, np.int32(0))
+        kept[0], seen = program(kept[0], member, shared, np.int32(0))
         jax.block_until_ready(seen)
         return (time.perf_counter() - start) / prepared.plan.length
 

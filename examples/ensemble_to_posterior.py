@@ -8,9 +8,8 @@ import jax
 import numpy as np
 
 import bayesin
-from bayesin import data, models
+from bayesin import data, models, predict
 from bayesin.compact import scores
-from bayesin.evaluation import predict
 
 key = jax.random.key(0)
 digits = data.load("digits")

@@ -8,8 +8,7 @@ import jax
 import jax.numpy as jnp
 
 import bayesin
-from bayesin import data, models
-from bayesin.store import save_posterior
+from bayesin import data, models, save_posterior
 
 key = jax.random.key(0)
 digits = data.load("digits")

@@ -9,8 +9,7 @@ from sklearn.datasets import load_diabetes  # stands for any arrays of yours
 from sklearn.model_selection import train_test_split
 
 import bayesin
-from bayesin import data, models
-from bayesin.evaluation import Normal
+from bayesin import Normal, data, models
 
 
 class Network(eqx.Module):
@@ -53,5 +52,5 @@ print("units moved:", found.moved)
 test = (patients.x_test, patients.y_test)
 for name, end in (("as trained", second), ("aligned", found.posterior)):
     path = bayesin.geodesic(first, end)
-    loss = bayesin.barrier(path, model.apply, test, key=key, samples=32, taus=9, log_likelihood=Normal(0.7))
+    loss = bayesin.barrier(path, model.apply, test, key=key, samples=32, taus=9, likelihood=Normal(0.7))
     print(f"{name}: barrier {loss.value:.3f} nats, loss {loss.nll[0]:.3f} at the first, {loss.nll[4]:.3f} half way")

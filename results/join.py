@@ -11,8 +11,7 @@ import sys
 from pathlib import Path
 
 from bayesin.files import write_bytes
-from bayesin.reproduce import read_reproduction
-from bayesin.reproduce.reproduce import as_text
+from bayesin.lab.papers import as_text, read_reproduction
 
 NUMBERS = Path(__file__).parent / "numbers"
 
@@ -30,9 +29,9 @@ def join(old: dict, new: dict) -> dict:
     if new["scale"] != old["scale"] or new["written"] == old["written"]:
         raise SystemExit(f"{new['name']}: it is of another scale, or joined already")
     origin = {"commit": str(old["provenance"]["commit"])[:10], "device": ", ".join(old["devices"])}
-    before = {one["name"]: origin | one for one in old["records"] if one["state"] == "done"}
-    records = [one if one["state"] == "done" else before.get(one["name"], one) for one in new["records"]]
-    kept = any(one["state"] != "done" and one["name"] in before for one in new["records"])
+    before = {record["name"]: origin | record for record in old["records"] if record["state"] == "done"}
+    records = [r if r["state"] == "done" else before.get(r["name"], r) for r in new["records"]]
+    kept = any(record["state"] != "done" and record["name"] in before for record in new["records"])
     return new | {
         "records": records,
         "remarks": old.get("remarks", []),

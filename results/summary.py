@@ -9,8 +9,7 @@ left open in one file and done in another is taken from there, by the name of th
 from pathlib import Path
 
 from bayesin.files import write_bytes
-from bayesin.reproduce import CATALOGUE, judged, read_reproduction
-from bayesin.reproduce.reproduce import as_text, draw
+from bayesin.lab.papers import CATALOGUE, as_text, draw, judged, read_reproduction
 
 HERE = Path(__file__).parent
 BEGIN, END = "<!-- made by summary.py -->", "<!-- end -->"
@@ -18,12 +17,13 @@ BEGIN, END = "<!-- made by summary.py -->", "<!-- end -->"
 
 def main() -> None:
     paths = {path.stem: path for path in sorted((HERE / "numbers").glob("*.json"))}
-    found = {name: read_reproduction(path) for name, path in paths.items()}
-    done = {one["name"]: one for result in found.values() for one in result["records"] if one["state"] == "done"}
+    saved = {name: read_reproduction(path) for name, path in paths.items()}
+    every_record = [record for result in saved.values() for record in result["records"]]
+    done = {record["name"]: record for record in every_record if record["state"] == "done"}
     results = {}
-    for name in (name for name in CATALOGUE if name in found):
-        records = [one if one["state"] == "done" else done.get(one["name"], one) for one in found[name]["records"]]
-        results[name] = judged(found[name] | {"records": records})
+    for name in (name for name in CATALOGUE if name in saved):
+        records = [done.get(r["name"], r) if r["state"] != "done" else r for r in saved[name]["records"]]
+        results[name] = judged(saved[name] | {"records": records})
         write_bytes(paths[name], as_text(results[name]).encode())
         draw(results[name], HERE / "figures" / name, ("svg", "png"))  # `bayesin reproduce --redraw` makes the PDF
     page = HERE / "README.md"
@@ -36,13 +36,13 @@ def _tables(results: dict[str, dict]) -> list[str]:
     for name, result in results.items():
         lines += [f"## `{name}`: {result['claim']}", "", f"{result['source']}. {_compute(result)}", ""]
         lines += ["| claim | the paper | measured | verdict | why |", "|---|---|---|---|---|"]
-        for one in result["findings"]:
-            cells = [one[column] for column in ("claim", "paper", "ours", "verdict", "reason")]
+        for finding in result["findings"]:
+            cells = [finding[column] for column in ("claim", "paper", "ours", "verdict", "reason")]
             lines.append("| " + " | ".join(cell.replace("|", "∣") for cell in cells) + " |")
         lines += ["", *_all_numbers(name, result)]
         lines += [f"![{result['claim']}](figures/{name}.png)", ""]
         said = [*(f"Choice: {choice}." for choice in result["choices"]), *result.get("remarks", [])]
-        lines += [f"- {one}" for one in said] + [""]
+        lines += [f"- {sentence}" for sentence in said] + [""]
     missing = [name for name in CATALOGUE if name not in results]
     if missing:
         lines += ["## Not measured yet", "", ", ".join(f"`{name}`" for name in missing), ""]
@@ -61,8 +61,8 @@ def _all_numbers(name: str, result: dict) -> list[str]:
 
 
 def _compute(result: dict) -> str:
-    done = [one for one in result["records"] if one["state"] == "done"]
-    commits = dict.fromkeys(one.get("commit", str(result["provenance"]["commit"]))[:7] for one in done)
+    done = [record for record in result["records"] if record["state"] == "done"]
+    commits = dict.fromkeys(record.get("commit", str(result["provenance"]["commit"]))[:7] for record in done)
     where = ", ".join(result["devices"])
     at = f"commit{'s' if len(commits) > 1 else ''} {', '.join(commits)}"
     return f"Scale `{result['scale']}`, {where}, {result['compute_seconds']:.0f} s of it, {at}."

@@ -1,4 +1,4 @@
-"""What several test files share: the real data sets, where this machine has them."""
+"""What several test files share: strict promotion, and the real data sets where this machine has them."""
 
 import fcntl
 import os
@@ -9,10 +9,36 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+import jax
 import pytest
 
+PROMOTING = (  # networks of all kinds, and whole programs
+    *(
+        "test_adapters",
+        "test_discover",
+        "test_jaxprs",
+        "test_symmetry_",
+        "test_verify",
+        "test_models",
+    ),  # networks of all kinds
+    *("test_cli_", "test_demo", "test_campaign", "test_reproduce", "test_reliability", "test_hmc_cli"),
+    *("test_examples", "test_docs", "test_readme"),
+)
 REPOSITORY = Path(__file__).resolve().parents[1]
 UNPACK = REPOSITORY.parent / "shared" / "data" / "unpack.py"
+
+
+@pytest.fixture(autouse=True)
+def _no_silent_promotion(request):
+    """No dtype or rank is promoted in silence: what runs here runs the same under x64 and in half precision.
+
+    Tests marked `promotes`, and the files below, use libraries or networks as users write them, `x @ w + b`.
+    """
+    if request.node.get_closest_marker("promotes") is not None or request.path.name.startswith(PROMOTING):
+        yield
+        return
+    with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -31,8 +57,7 @@ def data_root() -> Path:
 @pytest.fixture(scope="session")
 def real(data_root):
     """Returns `real(name)`: the root below which a real data set lies, or skips the test."""
-    from bayesin.data import SOURCES
-    from bayesin.data.locate import locate
+    from bayesin.data import SOURCES, locate
 
     def root_of(name: str) -> Path:
         found = locate(SOURCES[name], data_root)

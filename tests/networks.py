@@ -13,7 +13,7 @@ def apply(params, x):
     x = x.reshape(len(x), -1)
     for layer in sorted(params):
         x = jax.nn.relu(x) if layer != "l0" else x
-        x = x @ params[layer]["kernel"] + params[layer]["bias"]
+        x = x @ params[layer]["kernel"] + params[layer]["bias"][None]
     return x
 
 

@@ -250,21 +250,6 @@ def test_an_input_of_the_wrong_shape_is_our_error(model, params):
         model.apply(params, jnp.zeros((2, 9, 1, 9, 9)))
 
 
-@pytest.mark.slow
-def test_haiku_resnet18():
-    def network(x, is_training):
-        return hk.nets.ResNet18(10)(x, is_training)
-
-    transformed = hk.transform_with_state(network)
-    x = jax.random.normal(jax.random.key(1), (2, 32, 32, 3))
-    model = models.from_haiku(transformed, x, is_training=False)
-    params = model.init(KEY)
-    made = jax.jit(partial(transformed.init, is_training=True))(KEY, x)
-    expected = jax.jit(partial(transformed.apply, is_training=False))(*made, None, x)[0]
-    np.testing.assert_allclose(jax.jit(model.apply)(params, x), expected, rtol=1e-4, atol=1e-5)
-    assert jax.tree.structure(params["params"]) == jax.tree.structure(made[0])
-
-
 def test_trained_nnx_statistics_are_leaves_and_the_module_is_not_changed():
     module = _nnx_convolutions(nnx.Rngs(OTHER))
     module.train()

@@ -9,89 +9,26 @@ import pytest
 
 from bayesin import Gaussian, PermutationSpec, align, compose, invert, permute
 from bayesin.errors import ConfigError, PosteriorError, SpecError, SymmetryError
+from bayesin.matching import assign
+from bayesin.matching.costs import Wasserstein
+from bayesin.matching.problem import pose
+from bayesin.matching.similarity import Similarities
+from matching_problems import (
+    QUADRATIC,
+    all_perms,
+    assert_never_rises,
+    assert_same_perms,
+    cost_by_definition,
+    mlp_spec,
+    moved_by,
+    random_gaussian,
+    random_tree,
+)
 
 KEY = jax.random.key(0)
 
 
-def mlp_spec(*widths, bias=True):
-    """Spec of a plain MLP: one group for each hidden layer."""
-    names = [str(widths[0])] + [f"g{i}" for i in range(len(widths) - 2)] + [str(widths[-1])]
-    axes = {f"w{i}": [names[i], names[i + 1]] for i in range(len(widths) - 1)}
-    if bias:
-        axes |= {f"b{i}": [names[i + 1]] for i in range(len(widths) - 1)}
-    return PermutationSpec.parse(axes, {f"g{i}": n for i, n in enumerate(widths[1:-1])})
-
-
-def random_tree(spec, seed, dtype=np.float64):
-    rng = np.random.default_rng(seed)
-    return {path: rng.normal(size=spec.shape(path)).astype(dtype) for path, _ in spec.parameters}
-
-
-def random_gaussian(spec, seed, dtype=np.float64):
-    std = {
-        path: np.abs(leaf) + np.asarray(0.1, dtype) for path, leaf in random_tree(spec, seed + 1000, dtype).items()
-    }
-    return Gaussian(random_tree(spec, seed, dtype), std)
-
-
-def all_perms(spec):
-    orders = [itertools.permutations(range(size)) for size in spec.sizes.values()]
-    for choice in itertools.product(*orders):
-        yield dict(zip(spec.sizes, map(np.array, choice), strict=True))
-
-
-def cost_by_definition(target, source, spec, perms, cost="wasserstein"):
-    """W₂², squared distance of means or KL, straight from the formula and `permute`."""
-    gaussian = isinstance(target, Gaussian)
-    m0, m1 = (target.mean, source.mean) if gaussian else (target, source)
-    m1 = permute(m1, spec, perms)
-    total = sum(((m0[p] - m1[p]) ** 2).sum() for p in m0)
-    if not gaussian or cost == "means":
-        return total
-    s0, s1 = target.std, permute(source.std, spec, perms)
-    if cost == "wasserstein":
-        return total + sum(((s0[p] - s1[p]) ** 2).sum() for p in s0)
-    terms = [np.log(s0[p] / s1[p]) + (s1[p] ** 2 + (m0[p] - m1[p]) ** 2) / (2 * s0[p] ** 2) - 0.5 for p in s0]
-    return sum(term.sum() for term in terms)
-
-
-def assert_never_rises(history):
-    assert (np.diff(history) <= 0).all()
-
-
-def assert_same_perms(first, second):
-    assert {group: perm.tolist() for group, perm in first.items()} == {g: p.tolist() for g, p in second.items()}
-
-
-ONE_GROUP = {
-    "one hidden layer": mlp_spec(3, 5, 2),
-    "no bias": mlp_spec(2, 6, 3, bias=False),
-    "flattened map": PermutationSpec.parse({"k": ["3", "3", "2", "g0"], "d": ["4 * g0", "3"]}, {"g0": 5}),
-    "group before fixed": PermutationSpec.parse({"k": ["2", "g0 * 3"], "d": ["g0", "2"]}, {"g0": 4}),
-}
-QUADRATIC = {
-    "x + Wx": PermutationSpec.parse({"in": ["2", "g0"], "w": ["g0", "g0"], "out": ["g0", "2"]}, {"g0": 6}),
-    "W alone": PermutationSpec.parse({"w": ["g0", "g0"]}, {"g0": 5}),
-    "one axis": PermutationSpec.parse({"in": ["2", "g0"], "w": ["g0 * g0", "3"]}, {"g0": 5}),
-    "gates": PermutationSpec.parse({"in": ["2", "4 * g0"], "w": ["g0", "4 * g0"], "b": ["4 * g0"]}, {"g0": 5}),
-}
-
-
 # Exactness
-
-
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("cost", ["wasserstein", "means", "kl"])
-@pytest.mark.parametrize("name", ONE_GROUP)
-def test_one_group_is_exact(name, cost, seed):
-    spec = ONE_GROUP[name]
-    target, source = random_gaussian(spec, seed), random_gaussian(spec, seed + 50)
-    result = align(target, source, spec, key=KEY, cost=cost)
-    best = min(cost_by_definition(target, source, spec, perms, cost) for perms in all_perms(spec))
-    np.testing.assert_allclose(result.objective, best, rtol=1e-12)
-    np.testing.assert_allclose(result.history[-1], best, rtol=1e-12)
-    assert result.converged
-    assert_never_rises(result.history)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -104,27 +41,7 @@ def test_one_group_is_exact_for_points(seed):
     assert not isinstance(result.posterior, Gaussian)
 
 
-@pytest.mark.parametrize("cost", ["wasserstein", "means", "kl"])
-@pytest.mark.parametrize("seed", range(4))
-def test_two_groups_reach_a_coordinate_optimum_and_the_best_of_many_starts_the_global_one(seed, cost):
-    spec = mlp_spec(3, 4, 4, 2)
-    target, source = random_gaussian(spec, seed), random_gaussian(spec, seed + 50)
-    everything = {
-        tuple(map(tuple, perms.values())): cost_by_definition(target, source, spec, perms, cost)
-        for perms in all_perms(spec)
-    }
-    result = align(target, source, spec, key=KEY, cost=cost)
-    reached = everything[tuple(map(tuple, result.perms.values()))]
-    np.testing.assert_allclose(result.objective, reached, rtol=1e-12)
-    for group in spec.sizes:
-        for perm in itertools.permutations(range(4)):
-            other = {**result.perms, group: np.array(perm)}
-            assert everything[tuple(map(tuple, other.values()))] >= reached - 1e-9
-    many = align(target, source, spec, key=KEY, cost=cost, restarts=30)
-    np.testing.assert_allclose(many.objective, min(everything.values()), rtol=1e-12)
-
-
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("name", QUADRATIC)
 def test_quadratic_groups_never_rise_and_end_where_no_swap_helps(name, seed):
     spec = QUADRATIC[name]
@@ -146,14 +63,10 @@ def test_quadratic_groups_never_rise_and_end_where_no_swap_helps(name, seed):
 
 def test_an_unguarded_linear_step_would_raise_the_objective():
     """The reason for the guard: on `x + Wx` the assignment on the gradient alone goes up, ours does not."""
-    from bayesin.matching.assignment import assign
-    from bayesin.matching.features import build
-    from bayesin.matching.similarity import Similarities
-
     spec, raised = QUADRATIC["W alone"], 0
     for seed in range(20):
         target, source = random_tree(spec, seed), random_tree(spec, seed + 50)
-        gradient = Similarities(build(target, source, spec, "wasserstein", frozenset())).of("g0", spec.identity())
+        gradient = Similarities(pose(target, source, spec, Wasserstein(), frozenset())).matrix("g0", spec.identity())
         start = cost_by_definition(target, source, spec, spec.identity())
         raised += cost_by_definition(target, source, spec, {"g0": assign(gradient).perm}) > start
         assert align(target, source, spec, key=KEY).objective <= start
@@ -222,9 +135,7 @@ def test_a_planted_permutation_is_recovered_where_the_network_is_well_anchored(k
     spec = mlp_spec(60, 40, 40, 30)
     target = kind(spec, 0, np.float32)
     planted = spec.random(jax.random.key(3))
-    from bayesin.matching import move
-
-    result = align(target, move(target, spec, planted), spec, key=KEY, restarts=2)
+    result = align(target, moved_by(target, spec, planted), spec, key=KEY, restarts=2)
     assert_same_perms(result.perms, invert(planted))
     assert result.objective == 0.0
     assert result.moved == {group: int((p != np.arange(p.size)).sum()) for group, p in invert(planted).items()}
@@ -268,7 +179,7 @@ def test_order_is_kept_and_decides_the_result():
     assert short.sweeps == 1 and not short.converged and short.moved["g0"] == 0
 
 
-def test_same_key_same_result():
+def test_the_same_key_gives_the_same_result():
     spec = mlp_spec(4, 12, 12, 3)
     target, source = random_gaussian(spec, 0), random_gaussian(spec, 1)
     first, second = (align(target, source, spec, key=KEY, restarts=4) for _ in range(2))
@@ -316,22 +227,10 @@ def test_inputs_are_bit_identical_afterwards(array):
         assert isinstance(leaf, jax.Array) or not np.shares_memory(leaf, moved)
 
 
-def test_the_moved_posterior_is_the_permuted_source():
-    spec = mlp_spec(4, 12, 12, 3)
-    source = random_gaussian(spec, 1)
-    result = align(random_gaussian(spec, 0), source, spec, key=KEY)
-    expected = Gaussian(permute(source.mean, spec, result.perms), permute(source.std, spec, result.perms))
-    for left, right in zip(jax.tree.leaves(expected), jax.tree.leaves(result.posterior), strict=True):
-        np.testing.assert_array_equal(left, right)
-
-
-def test_a_list_of_sources_gives_a_list():
+def test_several_sources_are_refused():
     spec = mlp_spec(4, 10, 3)
-    target, sources = random_tree(spec, 0), [random_tree(spec, seed) for seed in (1, 2, 3)]
-    results = align(target, sources, spec, key=KEY)
-    single = align(target, sources[1], spec, key=jax.random.fold_in(KEY, 1))
-    assert len(results) == 3
-    assert_same_perms(results[1].perms, single.perms)
+    with pytest.raises(PosteriorError, match="align moves one source"):
+        align(random_tree(spec, 0), [random_tree(spec, 1), random_tree(spec, 2)], spec, key=KEY)
 
 
 # Degenerate cases
@@ -490,9 +389,7 @@ def test_large_common_parts_do_not_hide_small_differences_from_float32():
     mean = {path: np.zeros(spec.shape(path), np.float32) for path, _ in spec.parameters}
     std = {p: (1 + 1e-3 * rng.normal(size=m.shape)).astype(np.float32) for p, m in mean.items()}
     target = Gaussian(mean, std)
-    from bayesin.matching import move
-
-    result = align(target, move(target, spec, spec.random(jax.random.key(1))), spec, key=KEY, restarts=2)
+    result = align(target, moved_by(target, spec, spec.random(jax.random.key(1))), spec, key=KEY, restarts=2)
     assert result.objective == 0.0
 
 
@@ -523,12 +420,6 @@ def test_bad_input_is_named():
         align(spoiled("std", "w0", 0.0), good, spec, key=KEY, cost="kl")
     with pytest.raises(PosteriorError, match="the target is a point"):
         align(good.mean, good.mean, spec, key=KEY, cost="kl")
-
-
-def test_large_finite_numbers_are_not_mistaken_for_infinities():
-    spec = mlp_spec(3, 4, 2)
-    large = {path: (leaf * 1e25).astype(np.float32) for path, leaf in random_tree(spec, 0).items()}
-    assert align(large, large, spec, key=KEY).moved == {"g0": 0}
 
 
 def test_what_does_not_fit_is_refused():
@@ -562,7 +453,7 @@ def test_what_does_not_fit_is_refused():
 
 
 def mlp(params, x):
-    return jax.nn.relu(x @ params["w0"] + params["b0"]) @ params["w1"] + params["b1"]
+    return jax.nn.relu(x @ params["w0"] + params["b0"][None]) @ params["w1"] + params["b1"][None]
 
 
 @pytest.mark.parametrize("kind", [random_tree, random_gaussian])
@@ -594,9 +485,8 @@ def test_every_sweep_of_a_random_order_visits_every_group_and_the_key_decides_it
     assert all(sorted(sweep) == list(spec.sizes) for order in orders for sweep in order)
 
 
-def test_a_generator_serves_as_order_for_a_list_of_sources():
+def test_a_generator_serves_as_order_for_all_starts():
     spec = mlp_spec(4, 8, 8, 3)
     order = (["g1", "g0"] for _ in range(20))
-    first, second = align(random_tree(spec, 0), [random_tree(spec, 1)] * 2, spec, key=KEY, order=order, restarts=2)
-    assert_same_perms(first.perms, second.perms)
-    assert first.order[0] == ("g1", "g0")
+    alignment = align(random_tree(spec, 0), random_tree(spec, 1), spec, key=KEY, order=order, restarts=2)
+    assert alignment.order[0] == ("g1", "g0") and alignment.converged

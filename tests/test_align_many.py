@@ -9,8 +9,8 @@ import pytest
 
 from bayesin import Gaussian, PermutationSpec, Samples, align, align_many, compose, invert, permute
 from bayesin.errors import ConfigError, PosteriorError
-from bayesin.matching import barycentre, move
-from test_align import assert_never_rises, assert_same_perms, mlp_spec, random_gaussian, random_tree
+from bayesin.matching import barycentre
+from matching_problems import assert_never_rises, assert_same_perms, mlp_spec, moved_by, random_gaussian, random_tree
 
 KEY = jax.random.key(0)
 
@@ -36,7 +36,7 @@ def test_the_sum_never_rises_and_is_what_it_says(kind):
     np.testing.assert_allclose(result.history[0], spread(posteriors), rtol=1e-12)
     np.testing.assert_allclose(result.objective, spread(result.posteriors), rtol=1e-12)
     for q, perms, moved in zip(posteriors, result.perms, result.posteriors, strict=True):
-        for left, right in zip(jax.tree.leaves(move(q, spec, perms)), jax.tree.leaves(moved), strict=True):
+        for left, right in zip(jax.tree.leaves(moved_by(q, spec, perms)), jax.tree.leaves(moved), strict=True):
             np.testing.assert_array_equal(left, right)
 
 
@@ -47,7 +47,7 @@ def test_no_single_posterior_can_be_improved_any_more():
     for index in range(4):
         for perm in itertools.permutations(range(4)):
             other = list(result.posteriors)
-            other[index] = move(posteriors[index], spec, {"g0": np.array(perm)})
+            other[index] = moved_by(posteriors[index], spec, {"g0": np.array(perm)})
             assert spread(other) >= result.objective * (1 - 1e-9)
 
 
@@ -77,7 +77,7 @@ def test_planted_permutations_are_undone_and_consistent_around_cycles():
     spec = mlp_spec(40, 20, 20, 30)
     base = random_gaussian(spec, 0, np.float32)
     planted = [spec.random(jax.random.key(seed)) for seed in range(4)]
-    result = align_many([move(base, spec, perms) for perms in planted], spec, key=KEY)
+    result = align_many([moved_by(base, spec, perms) for perms in planted], spec, key=KEY)
     assert result.objective == 0.0
     # the map from i to j goes through the common order: i → common → j
     for i, j in itertools.permutations(range(4), 2):

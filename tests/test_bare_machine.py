@@ -13,7 +13,6 @@ MISSING = (
     "lapx",
     "blackjax",
     "plotly",
-    "pooch",
     "ray",
     "matplotlib",
     "sklearn",
@@ -29,10 +28,10 @@ sys.modules.update(dict.fromkeys({missing!r}))  # neither imported nor found
 
 import jax, numpy as np
 import bayesin
-from bayesin.experiments import RunConfig, make_training
-from bayesin.experiments.campaign import neighbours, read_campaigns, run_local, write_ledger
+from bayesin.lab.runs import RunConfig, make_training
+from bayesin.lab.campaign import neighbours, ledgers, read_campaign, run_local, write_ledger
 from bayesin.matching.assignment import solver_name
-from bayesin.reproduce import read_reproduction, reproduce
+from bayesin.lab.papers import read_reproduction, reproduce
 
 assert solver_name().startswith("scipy"), solver_name()
 x = np.random.default_rng(0).normal(size=(120, 6)).astype(np.float32)
@@ -44,7 +43,7 @@ tasks = neighbours(config, samples=4, taus=3)
 write_ledger("mine", tasks, Path("runs"))
 found = run_local(tasks, "runs")
 assert {{one.state for one in found.values()}} == {{"done"}}, found
-assert read_campaigns("runs")[0].counts["done"] == 2
+assert [read_campaign(path) for path in ledgers("runs")][0].counts["done"] == 2
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
     reproduce("kl", runs="runs", out="kl")

@@ -9,8 +9,9 @@ from scipy.special import log_softmax
 import networks
 from bayesin import Gaussian, Samples, barrier, geodesic, mixture
 from bayesin.errors import ConfigError, PosteriorError
-from bayesin.evaluation import Normal, Plan, evaluate
-from bayesin.evaluation.stream import stream
+from bayesin.evaluation import ChunkSizes, evaluate
+from bayesin.evaluation.marginal import average_over_draws
+from bayesin.likelihoods import Normal
 
 KEY = jax.random.key(5)
 
@@ -75,23 +76,16 @@ def test_mixture_is_convex_and_has_no_barrier():
     )
 
 
-def test_mixture_of_points_is_exact():
-    p, q, data = networks.params(0), networks.params(1), networks.data()
-    control = barrier(mixture(p, q), networks.apply, data, key=KEY, taus=5)
-    assert control.samples == 1
-    assert control.value <= 1e-6
-
-
 def test_both_definitions_differ_on_a_straight_line():
     # Output −|w| x² with likelihood = output: the loss is linear in w, from 0 to 1.
     path = geodesic({"w": jnp.zeros(1)}, {"w": jnp.ones(1)})
     found = barrier(
         path,
-        lambda p, x: x * p["w"],
+        lambda p, x: x * p["w"][None],
         (np.ones((4, 1), np.float32), np.zeros(4, np.float32)),
         key=KEY,
         taus=5,
-        log_likelihood=lambda outputs, y: -outputs[:, 0],
+        likelihood=lambda outputs, y: -outputs[:, 0],
     )
     np.testing.assert_allclose(found.nll, [0, 0.25, 0.5, 0.75, 1], atol=1e-6)
     assert found.value == pytest.approx(0, abs=1e-6)
@@ -103,29 +97,15 @@ def test_a_dip_is_not_clipped_and_the_ends_bound_it_from_below():
     path = geodesic({"w": jnp.array([-1.0])}, {"w": jnp.array([1.0])})
     found = barrier(
         path,
-        lambda p, x: x * p["w"],
+        lambda p, x: x * p["w"][None],
         (np.ones((4, 1), np.float32), np.zeros(4, np.float32)),
         key=KEY,
         taus=5,
-        log_likelihood=Normal(1.0),
+        likelihood=Normal(1.0),
     )
     assert found.excess.min() < -0.4
     assert found.value == 0
     assert found.value_over_mean == 0
-
-
-def test_standard_error_is_the_spread_over_keys():
-    p = networks.gaussian(0, spread=0.4)
-    q, data = networks.shuffled(p), networks.learnt(p)
-    runs = [
-        barrier(geodesic(p, q), networks.apply, data, key=jax.random.key(k), samples=64, taus=3) for k in range(50)
-    ]
-    assert {run.argmax for run in runs} == {0.5}
-    spread = np.std([run.value for run in runs], ddof=1)
-    claimed = np.sqrt(np.mean([run.standard_error**2 for run in runs]))
-    assert claimed == pytest.approx(spread, rel=0.35)  # the spread of 50 runs is known to 10 %
-    over_mean = np.std([run.value_over_mean for run in runs], ddof=1)
-    assert np.mean([run.standard_error_over_mean for run in runs]) == pytest.approx(over_mean, rel=0.35)
 
 
 def test_common_noise_makes_the_height_surer_than_the_losses():
@@ -148,7 +128,7 @@ def test_results_do_not_depend_on_the_chunks():
     p, q, data = networks.gaussian(0), networks.gaussian(1), networks.data()
     one, other = (
         barrier(geodesic(p, q), networks.apply, data, key=KEY, samples=7, taus=3, chunks=chunks)
-        for chunks in (Plan(40, 1), Plan(9, 3))
+        for chunks in (ChunkSizes(40, 1), ChunkSizes(9, 3))
     )
     np.testing.assert_allclose(one.nll, other.nll, atol=1e-5)
     np.testing.assert_allclose(one.standard_errors, other.standard_errors, rtol=1e-3, atol=1e-6)
@@ -166,9 +146,9 @@ def test_nothing_is_compiled_again_along_the_path(path):
     p, q, data = networks.gaussian(0), networks.gaussian(1), networks.data()
     barrier(path(p, q), counted, data, key=KEY, samples=4, taus=3)
     first = len(traced)
-    before = stream._cache_size()
+    before = average_over_draws._cache_size()
     barrier(path(q, p), counted, data, key=jax.random.key(1), samples=4, taus=9)
-    assert stream._cache_size() == before
+    assert average_over_draws._cache_size() == before
     assert len(traced) - first <= 3  # shapes are looked up; no program is traced
 
 
@@ -221,13 +201,6 @@ def test_misuse_is_named():
         geodesic(Samples.stack([p, q]), q)
 
 
-def test_inputs_are_left_alone():
-    p, q, (x, y) = networks.gaussian(0), networks.gaussian(1), networks.data()
-    before = [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves((p, q, x, y))]
-    barrier(geodesic(p, q), networks.apply, (x, y), key=KEY, samples=2, taus=3)
-    assert [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves((p, q, x, y))] == before
-
-
 def test_a_path_may_be_any_function_of_tau():
     p, q, data = networks.gaussian(0), networks.gaussian(1), networks.data()
     line = geodesic(p, q)
@@ -235,8 +208,13 @@ def test_a_path_may_be_any_function_of_tau():
     np.testing.assert_array_equal(own.nll, barrier(line, networks.apply, data, key=KEY, samples=4, taus=3).nll)
 
 
+@pytest.mark.promotes
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
-def test_half_precision_weights(dtype):
-    p, q = (jax.tree.map(lambda leaf: leaf.astype(dtype), networks.gaussian(seed)) for seed in (0, 1))
-    found = barrier(geodesic(p, q), networks.apply, networks.data(), key=KEY, samples=4, taus=3)
-    assert np.isfinite(found.nll).all()
+def test_half_precision_weights_cost_their_rounding_and_no_more(dtype):
+    wide = [networks.gaussian(seed) for seed in (0, 1)]
+    half = [jax.tree.map(lambda leaf: leaf.astype(dtype), q) for q in wide]
+    exact, rounded = (
+        barrier(geodesic(*ends), networks.apply, networks.data(), key=KEY, samples=4, taus=3) for ends in (wide, half)
+    )
+    np.testing.assert_allclose(rounded.nll, exact.nll, rtol=10 * float(jnp.finfo(dtype).eps))
+    assert np.abs(rounded.nll - exact.nll).max() > 0

@@ -16,24 +16,24 @@ import pytest
 import bayesin
 from bayesin.data import load
 from bayesin.errors import ArtifactError, ConfigError, TrainingError
-from bayesin.experiments import RunConfig, make_training, run
-from bayesin.experiments.campaign import (
-    Desk,
-    Pair,
+from bayesin.lab.campaign import (
+    PairTask,
     Task,
-    Train,
-    everything,
+    TaskContext,
+    TrainTask,
+    ledgers,
     neighbours,
+    packs,
     perform,
-    read_campaigns,
+    read_campaign,
     run_local,
-    standing,
+    task_status,
+    topological_order,
     write_ledger,
 )
-from bayesin.experiments.campaign.ray import _work, run_ray
-from bayesin.experiments.campaign.training import packs
-from bayesin.files import read_json
-from bayesin.reproduce.timings import Timing
+from bayesin.lab.campaign.ray_engine import _work, run_ray
+from bayesin.lab.papers.rossi2023.timings import Timing
+from bayesin.lab.runs import RunConfig, make_training, run
 from bayesin.store import load_posterior
 
 
@@ -60,10 +60,10 @@ class Note(Task):
     def needs(self):
         return self.after
 
-    def perform(self, folder, bench):
-        with open(bench.runs / "log", "a") as log:
+    def perform(self, folder, context):
+        with open(context.runs / "log", "a") as log:
             log.write(f"{self.text}\n")
-        bench.tell("working")
+        context.tell("working")
         if self.fails:
             raise TrainingError("it diverged")
         return {"text": self.text, "bad": float("nan")}
@@ -75,8 +75,18 @@ class Greedy(Note):
 
     kind = "greedy"
 
-    def perform(self, folder, bench):
+    def perform(self, folder, context):
+        super().perform(folder, context)
         raise RuntimeError("RESOURCE_EXHAUSTED: out of memory\nlist of buffers")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    return run(small(), tmp_path_factory.mktemp("trained") / small().name).folder
+
+
+def campaigns(runs):
+    return [read_campaign(ledger) for ledger in ledgers(runs)]
 
 
 def logged(runs: Path) -> list[str]:
@@ -86,14 +96,14 @@ def logged(runs: Path) -> list[str]:
 def test_names_come_from_what_decides_the_result():
     assert Note("a").name == Note("a").name != Note("b").name
     assert Note("a", after=(Note("b"),)).name != Note("a").name
-    assert Train(small()).name == small().name  # the folder of `bayesin train`
-    assert Pair(small()).name == Pair(small(checkpoint_minutes=9.0)).name  # saving more often decides nothing
-    assert Pair(small()).name != Pair(small(epochs=4)).name
+    assert TrainTask(small()).name == small().name  # the folder of `bayesin train`
+    assert PairTask(small()).name == PairTask(small(checkpoint_minutes=9.0)).name  # saving more often decides nothing
+    assert PairTask(small()).name != PairTask(small(epochs=4)).name
 
 
 def test_needs_come_first_and_once():
     shared = Note("first")
-    found = everything([Note("left", (shared,)), Note("right", (shared, Note("left", (shared,))))])
+    found = topological_order([Note("left", (shared,)), Note("right", (shared, Note("left", (shared,))))])
     assert [task.text for task in found] == ["first", "left", "right"]
 
 
@@ -114,10 +124,10 @@ class Busy(Note):
 
     kind = "busy"
 
-    def perform(self, folder, bench):
-        super().perform(folder, bench)
+    def perform(self, folder, context):
+        super().perform(folder, context)
         time.sleep(0.1)
-        return super().perform(folder, bench)
+        return super().perform(folder, context)
 
 
 @dataclass(frozen=True)
@@ -126,8 +136,9 @@ class Quiet(Busy):
     alone = True
 
 
-def test_what_measures_time_has_nothing_beside_it(tmp_path):
-    ready = (Train(small()),)
+def test_what_measures_time_has_nothing_beside_it(tmp_path, trained):
+    shutil.copytree(trained, tmp_path / trained.name)
+    ready = (TrainTask(small()),)
     tasks = [kind(f"{kind.kind}{i}", ready) for kind in (Quiet, Busy) for i in range(2)]
     run_local(tasks, tmp_path, workers=4)
     lines = logged(tmp_path)
@@ -136,52 +147,47 @@ def test_what_measures_time_has_nothing_beside_it(tmp_path):
     assert Timing.alone
 
 
-def test_a_failure_is_kept_passed_on_and_tried_again(tmp_path):
-    bad = Note("bad", fails=True)
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (Note("bad", fails=True), "it diverged"),
+        (Greedy("bad"), "RuntimeError: RESOURCE_EXHAUSTED: out of memory"),  # not ours, and in a line
+    ],
+)
+def test_a_failure_is_kept_passed_on_and_tried_again(tmp_path, bad, reason):
     child = Note("child", after=(bad,))
-    found = run_local([Note("good"), child], tmp_path)
-    assert found[bad.name].state == found[child.name].state == "failed"
-    assert found[bad.name].error == "it diverged"
-    assert "it diverged" in (found[child.name].error or "") and "child" not in logged(tmp_path)
-    assert found[Note("good").name].state == "done"
-    run_local([bad], tmp_path)
+    found = run_local([Note("before"), child, Note("after")], tmp_path)
+    assert [status.state for status in found.values()] == ["done", "failed", "failed", "done"]
+    assert found[bad.name].error == reason and reason in found[child.name].error
+    assert logged(tmp_path) == ["before", "bad", "after"]
+    assert _work(bad, str(tmp_path), None) == "failed"  # what a node of a cluster does
     assert logged(tmp_path).count("bad") == 2
-
-
-def test_an_error_that_is_not_ours_fails_its_task_alone(tmp_path):
-    tasks = [Note("before"), Greedy("much"), Note("after")]
-    found = run_local(tasks, tmp_path)
-    assert [one.state for one in found.values()] == ["done", "failed", "done"]
-    assert found[tasks[1].name].error == "RuntimeError: RESOURCE_EXHAUSTED: out of memory"
-    assert _work(tasks[1], str(tmp_path), None) == "failed"  # what a node of a cluster does
 
 
 @pytest.mark.parametrize("count", [1, 2])  # alone, and packed
 def test_missing_data_fails_its_runs_by_name_until_it_is_there(tmp_path, count):
     path = tmp_path / "toy.npz"
     configs = [dataclasses.replace(small(prior_variance=v), data=str(path)) for v in (0.01, 0.1)[:count]]
-    pair = Pair(configs[0], samples=2, taus=3)
-    tasks = [Train(config) for config in configs] + [pair, Note("good")]
+    pair = PairTask(configs[0], samples=2, taus=3)
+    tasks = [TrainTask(config) for config in configs] + [pair, Note("good")]
     write_ledger("toys", tasks, tmp_path)
     found = run_local(tasks, tmp_path)
     errors = [found[config.name].error or "" for config in configs]
     assert all(found[config.name].state == "failed" for config in configs) and all(str(path) in one for one in errors)
-    assert found[pair.name].error == f"needs {Train(configs[0]).title}, which failed: {errors[0]}"
+    assert found[pair.name].error == f"needs {TrainTask(configs[0]).title}, which failed: {errors[0]}"
     assert found[Note("good").name].state == "done"
-    assert read_campaigns(tmp_path)[0].counts["failed"] == count + 1
+    assert campaigns(tmp_path)[0].counts["failed"] == count + 1
     digits = load("digits", None, 300)
     np.savez(path, **{name: getattr(digits, name) for name in ("x_train", "y_train", "x_test", "y_test")})
     assert {one.state for one in run_local(tasks, tmp_path).values()} == {"done"}
 
 
 def test_what_is_too_much_together_is_trained_alone(tmp_path, monkeypatch):
-    def fit_one(key, model, data, config, **options):
-        if isinstance(config, list):
-            raise RuntimeError("RESOURCE_EXHAUSTED")
-        return bayesin.fit_vi(key, model, data, config, **options)
+    def too_much(key, model, data, settings, **options):
+        raise RuntimeError("RESOURCE_EXHAUSTED")
 
-    monkeypatch.setattr(sys.modules[run.__module__], "fit_vi", fit_one)
-    found = run_local([Train(small(prior_variance=v)) for v in (0.01, 0.1)], tmp_path)
+    monkeypatch.setattr(sys.modules[run.__module__], "fit_vi_grid", too_much)
+    found = run_local([TrainTask(small(prior_variance=v)) for v in (0.01, 0.1)], tmp_path)
     assert [one.state for one in found.values()] == ["done", "done"]
     assert not list(tmp_path.glob(".together-*"))
 
@@ -191,8 +197,8 @@ def test_what_is_done_stays_done_whatever_became_of_its_needs(tmp_path):
     child = Note("child", after=(parent,))
     run_local([child], tmp_path)
     (tmp_path / parent.name / "numbers.json").unlink()
-    assert perform(child, Desk(tmp_path)).state == "done"
-    assert standing(tmp_path / child.name).state == "done" and logged(tmp_path) == ["parent", "child"]
+    assert perform(child, TaskContext(tmp_path)).state == "done"
+    assert task_status(tmp_path / child.name).state == "done" and logged(tmp_path) == ["parent", "child"]
 
 
 def test_an_interrupt_stops_and_the_next_call_goes_on(tmp_path):
@@ -203,7 +209,7 @@ def test_an_interrupt_stops_and_the_next_call_goes_on(tmp_path):
     tasks = [Note(str(i)) for i in range(4)]
     with pytest.raises(KeyboardInterrupt):
         run_local(tasks, tmp_path, on_event=stop)
-    assert [standing(tmp_path / task.name).state for task in tasks] == ["done", "done", "interrupted", "left"]
+    assert [task_status(tmp_path / task.name).state for task in tasks] == ["done", "done", "interrupted", "left"]
     run_local(tasks, tmp_path)
     assert logged(tmp_path) == ["0", "1", "2", "2", "3"]
 
@@ -220,7 +226,7 @@ def test_a_damaged_record_is_work_not_done(tmp_path, damage):
     (tmp_path / task.name / "provenance.json").write_bytes(damage)
     if damage == b'{"status": "done"}':
         (tmp_path / task.name / "numbers.json").write_bytes(b"{")
-    assert standing(tmp_path / task.name).state in ("left", "interrupted")
+    assert task_status(tmp_path / task.name).state in ("left", "interrupted")
     run_local([task], tmp_path)
     assert logged(tmp_path) == ["again", "again"]
 
@@ -241,15 +247,10 @@ def test_a_damaged_training_run_is_done_again(trained, tmp_path, status, name, d
     (folder / name).unlink()
     if damage is not None:
         (folder / name).write_bytes(damage)
-    assert standing(folder).state != "done"
-    assert [one.state for one in run_local([Train(small())], tmp_path).values()] == ["done"]
+    assert task_status(folder).state != "done"
+    assert [one.state for one in run_local([TrainTask(small())], tmp_path).values()] == ["done"]
     for file in ("config.json", "results.json", "posterior-0.safetensors", "posterior-1.safetensors"):
         assert (folder / file).read_bytes() == (trained / file).read_bytes()
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    return run(small(), tmp_path_factory.mktemp("trained") / small().name).folder
 
 
 def test_ten_at_once_do_each_task_exactly_once(tmp_path):
@@ -262,51 +263,35 @@ def test_ten_at_once_do_each_task_exactly_once(tmp_path):
 
 
 def test_runs_of_one_shape_are_packed():
-    tasks = [Train(small(prior_variance=v, temperature=t)) for v in (0.01, 0.1) for t in (0.5, 1.0)]
-    other = [Train(small(epochs=4)), Train(small(temperature_meaning="posterior"))]
+    tasks = [TrainTask(small(prior_variance=v, temperature=t)) for v in (0.01, 0.1) for t in (0.5, 1.0)]
+    other = [TrainTask(small(epochs=4)), TrainTask(small(temperature_meaning="posterior"))]
     assert packs([*tasks, *other]) == [tasks, other[:1], other[1:]]
 
 
-def test_trained_together_is_trained_alone(tmp_path):
-    configs = [small(prior_variance=v) for v in (0.01, 0.1)]
-    spent = [one.seconds for one in run_local([Train(config) for config in configs], tmp_path / "packed").values()]
-    whole = read_json(tmp_path / "packed" / configs[0].name / "provenance.json")["train_seconds"]
-    assert sum(spent) == pytest.approx(whole)  # what they took together is counted once
-    for config in configs:
-        alone = run(config, tmp_path / "alone" / config.name)
-        packed = standing(tmp_path / "packed" / config.name)
-        assert packed.numbers["members"] == json.loads(json.dumps(alone.results["members"]))
-        for member in range(2):
-            ours, theirs = (
-                load_posterior(tmp_path / kind / config.name / f"posterior-{member}.safetensors")
-                for kind in ("packed", "alone")
-            )
-            for leaf, other in zip(_leaves(ours), _leaves(theirs), strict=True):
-                np.testing.assert_array_equal(leaf, other)
-    assert not list((tmp_path / "packed").glob(".together-*"))
-
-
-def _leaves(posterior):
-    import jax
-
-    return [np.asarray(leaf) for leaf in jax.tree.leaves((posterior.mean, posterior.std))]
+def test_what_runs_took_together_is_counted_once(tmp_path):
+    """That they have the bits of each alone is in test_runs.py."""
+    statuses = run_local([TrainTask(small(prior_variance=v)) for v in (0.01, 0.1)], tmp_path).values()
+    assert [status.provenance["together"] for status in statuses] == [2, 2]
+    whole = {status.provenance["train_seconds"] for status in statuses}
+    assert sum(status.seconds for status in statuses) == pytest.approx(*whole)
+    assert not list(tmp_path.glob(".together-*"))
 
 
 def test_one_that_diverges_does_not_take_its_pack_along(tmp_path):
     good, bad = small(), small(learning_rate=1e6)
     found = run_local(neighbours(good, samples=2, taus=3) + neighbours(bad, samples=2, taus=3), tmp_path)
     assert found[good.name].state == "done" and found[bad.name].state == "failed"
-    assert found[Pair(good, samples=2, taus=3).name].state == "done"
-    assert "needs" in (found[Pair(bad, samples=2, taus=3).name].error or "")
+    assert found[PairTask(good, samples=2, taus=3).name].state == "done"
+    assert "needs" in (found[PairTask(bad, samples=2, taus=3).name].error or "")
 
 
 def test_a_pair_measures_what_the_library_measures(tmp_path):
     import jax
 
-    task = Pair(small(), samples=4, taus=3, train_samples=2)
+    task = PairTask(small(), samples=4, taus=3, train_samples=2)
     numbers = run_local([task], tmp_path)[task.name].numbers
-    desk = Desk(tmp_path)
-    data, model = desk.prepared(task.config)
+    context = TaskContext(tmp_path)
+    data, model = context.prepared(task.config)
     first, second = (load_posterior(tmp_path / task.config.name / f"posterior-{i}.safetensors") for i in (0, 1))
     key = jax.random.fold_in(jax.random.key(0), 1)
     naive = bayesin.barrier(
@@ -317,15 +302,33 @@ def test_a_pair_measures_what_the_library_measures(tmp_path):
     assert numbers["w2_squared"][1] <= numbers["w2_squared"][0]
 
 
+def test_a_task_of_a_users_own_as_the_guide_has_it(tmp_path, trained):
+    from bayesin.lab.campaign import RunTask
+
+    text = (Path(__file__).parents[1] / "docs" / "extending.md").read_text().split("## A task of a campaign")[1]
+    code = text.split("```python\n")[1].split("```")[0].rsplit("run_local", 1)[0]
+    names = {
+        "dataclass": dataclass,
+        "RunTask": RunTask,
+        "TrainTask": TrainTask,
+        "wasserstein": bayesin.paths.wasserstein,
+    }
+    names |= {"Path": Path, "Any": object, "TaskContext": TaskContext}
+    exec(code, names)
+    shutil.copytree(trained, tmp_path / trained.name)
+    task = names["MeanDistance"](small())
+    assert run_local([task], tmp_path)[task.name].numbers["w2"] > 0
+
+
 def test_status_tells_done_failed_and_left_and_the_time_left(tmp_path):
     tasks = [Note("a"), Note("b", fails=True), Note("c")]
     write_ledger("notes", tasks, tmp_path)
-    (empty,) = read_campaigns(tmp_path)
+    (empty,) = campaigns(tmp_path)
     assert empty.counts["left"] == 3 and empty.seconds_left is None
     run_local(tasks[:2], tmp_path)
-    (found,) = read_campaigns(tmp_path)
+    (found,) = campaigns(tmp_path)
     assert found.counts == {"done": 1, "running": 0, "failed": 1, "interrupted": 0, "left": 1}
-    done = standing(tmp_path / tasks[0].name)
+    done = task_status(tmp_path / tasks[0].name)
     assert found.seconds_left == done.seconds  # as long as what was done of its kind
 
 
@@ -342,10 +345,10 @@ def test_status_sees_a_task_that_runs(tmp_path):
     thread = threading.Thread(target=run_local, args=(tasks, tmp_path), kwargs={"on_event": wait})
     thread.start()
     assert inside.wait(30)
-    assert read_campaigns(tmp_path)[0].counts["running"] == 1
+    assert campaigns(tmp_path)[0].counts["running"] == 1
     go_on.set()
     thread.join(30)
-    assert read_campaigns(tmp_path)[0].counts["done"] == 1
+    assert campaigns(tmp_path)[0].counts["done"] == 1
 
 
 LEDGER = '{"format": "bayesin-campaign", "version": 1, "name": "x", "tasks": [{"name": %s, "kind": "", "title": ""}]}'
@@ -358,7 +361,7 @@ def test_a_ledger_of_something_else_is_refused(tmp_path, text):
     (tmp_path / "campaigns").mkdir()
     (tmp_path / "campaigns" / "x.json").write_text(text)
     with pytest.raises(ArtifactError):
-        read_campaigns(tmp_path)
+        campaigns(tmp_path)
 
 
 def test_the_engine_for_clusters_says_when_ray_is_missing(tmp_path, monkeypatch):
@@ -379,5 +382,5 @@ def test_a_cluster_that_is_not_there_is_missed_at_once_and_only_where_work_is_le
 
 
 def test_perform_waits_for_needs_that_are_not_done(tmp_path):
-    found = perform(Note("child", after=(Note("parent"),)), Desk(tmp_path))
+    found = perform(Note("child", after=(Note("parent"),)), TaskContext(tmp_path))
     assert found.state == "failed" and "is not done" in (found.error or "")

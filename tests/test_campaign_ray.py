@@ -8,23 +8,25 @@ import time
 
 import pytest
 
-from bayesin.experiments import RunConfig, make_training
-from bayesin.experiments.campaign import neighbours, run_local
-from bayesin.reproduce.timings import Timing
+from bayesin.lab.campaign import neighbours, run_local
+from bayesin.lab.papers.rossi2023.timings import Timing
+from bayesin.lab.runs import RunConfig, make_training
 
 ray = pytest.importorskip("ray", reason="Ray is not installed (pip install 'bayesin[ray]')")
 
-from bayesin.experiments.campaign.ray import run_ray  # noqa: E402
+from bayesin.lab.campaign import run_ray  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400), pytest.mark.filterwarnings("ignore")]
 
 
 @pytest.fixture
-def cluster(monkeypatch):
-    """Two nodes of one processor each."""
+def cluster(monkeypatch, tmp_path):
+    """Two nodes of one processor each, whose workers share what they compile."""
     from ray.cluster_utils import Cluster
 
     monkeypatch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "compiled"))
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": 80 << 20})
     made.add_node(num_cpus=1, object_store_memory=80 << 20)
     ray.init(address=made.address, log_to_driver=False, logging_level="error")
@@ -34,7 +36,7 @@ def cluster(monkeypatch):
 
 
 def run_of(variance: float) -> RunConfig:
-    fields = {"members": 2, "epochs": 40, "batch": 100, "prior_variance": variance, "checkpoint_epochs": 10}
+    fields = {"members": 2, "epochs": 30, "batch": 100, "prior_variance": variance, "checkpoint_epochs": 10}
     return RunConfig("digits", "mlp", make_training("vi", fields), width=32, depth=2, test_samples=4)
 
 

@@ -5,17 +5,21 @@ import json
 import pytest
 
 from bayesin.cli.main import main
-from bayesin.experiments import RunConfig, make_training
-from bayesin.experiments.campaign import Train, everything, read_campaigns, write_ledger
-from bayesin.files import write_json
-from bayesin.reproduce import CATALOGUE, SCALES
+from bayesin.json_files import write_json
+from bayesin.lab.campaign import TrainTask, ledgers, read_campaign, topological_order, write_ledger
+from bayesin.lab.papers import CATALOGUE, SCALES
+from bayesin.lab.runs import RunConfig, make_training
 
 FINENESS = ("samples", "taus", "train_samples", "test_samples", "key")  # how finely, how often: not what
 
 
+def campaigns(runs):
+    return [read_campaign(ledger) for ledger in ledgers(runs)]
+
+
 def trained(runs, model, width, seconds, **changes):
     """A run; done where its seconds are given."""
-    task = Train(RunConfig("digits", model, make_training("vi", changes), width=width))
+    task = TrainTask(RunConfig("digits", model, make_training("vi", changes), width=width))
     if seconds is not None:
         times = {"train_seconds": seconds, "test_seconds": 0.0}
         write_json(runs / task.name / "provenance.json", {"status": "done"} | times)
@@ -35,7 +39,7 @@ def test_the_time_left_is_that_of_the_tasks_most_alike(tmp_path, model, width, e
     done = [trained(tmp_path, "mlp", 8, 5.0), trained(tmp_path, "mlp", 16, 15.0)]
     done += [trained(tmp_path, "resnet20", 16, 300.0), trained(tmp_path, "resnet20", 64, 500.0)]
     write_ledger("all", [*done, trained(tmp_path, model, width, None, epochs=7)], tmp_path)
-    (found,) = read_campaigns(tmp_path)
+    (found,) = campaigns(tmp_path)
     assert found.seconds_left == pytest.approx(expected) and found.seconds_spent == 820.0
 
 
@@ -45,7 +49,7 @@ def test_a_ledger_without_costs_goes_by_kind(tmp_path):
     for task in ledger["tasks"]:
         del task["cost"]
     write_json(path, ledger)
-    assert read_campaigns(tmp_path)[0].seconds_left == 5.0
+    assert campaigns(tmp_path)[0].seconds_left == 5.0
 
 
 @pytest.mark.parametrize("seconds", ["long", [1], True, -1.0])
@@ -73,7 +77,7 @@ def test_a_damaged_ledger_is_named_and_hides_no_other(tmp_path, capsys):
 def test_titles_tell_the_tasks_of_a_figure_apart(name, scale):
     """Tasks that differ only in how finely or how often something is measured may share one."""
     settings = {}
-    for task in everything(CATALOGUE[name].tasks(scale)):
+    for task in topological_order(CATALOGUE[name].tasks(scale)):
         settings.setdefault(task.title, set()).add(json.dumps(_what(task.to_json()), sort_keys=True))
     assert {title: found for title, found in settings.items() if len(found) > 1} == {}
 

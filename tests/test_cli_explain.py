@@ -103,14 +103,6 @@ def test_mlp(capsys):
     assert reasons["layers/2/kernel[1]"] == reasons["layers/2/bias[0]"] == "output"
 
 
-@pytest.mark.slow
-def test_resnet20_as_a_table(capsys):
-    assert main(["explain", "resnet20"]) == 0
-    printed = capsys.readouterr().out
-    assert "g11" in printed and "g12" not in printed
-    assert "spatial axis of a convolution" in printed and "Verified" in printed
-
-
 @pytest.mark.parametrize("norm, tensors", [("layernorm", 65), ("frn", 84)])
 def test_resnet20_has_a_stream_for_each_stage_and_a_group_for_each_block(capsys, norm, tensors):
     result = _json(capsys, "resnet20", "--input-shape", "8", "8", "1", "--norm", norm, "--no-verify")
@@ -167,7 +159,7 @@ BAD = {
     "no spec": (["missing.json"], "cannot read missing.json"),
     "no file": (["missing.py:model"], "there is no file missing.py"),
     "no module": (["missing_module:model"], "ModuleNotFoundError: No module named 'missing_module'"),
-    "no attribute": (["own_model.py:"], "is no address of a model"),
+    "no attribute": (["own_model.py:"], "is not the address of a model"),
     "unknown attribute": (["own_model.py:equinoxe"], "did you mean 'equinox'?"),
     "no input": (["own_model.py:equinox"], "comes without an example input"),
     "wrong input": (["own_model.py:equinox", "--input-shape", "6"], "input of shape (2, 6)"),

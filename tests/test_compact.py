@@ -23,11 +23,14 @@ TWO = PermutationSpec.parse(
 
 
 def apply_one(params, x):
-    return jax.nn.relu(x @ params["w0"] + params["b0"]) @ params["w1"] + params["b1"]
+    return jax.nn.relu(x @ params["w0"] + params["b0"][None]) @ params["w1"] + params["b1"][None]
 
 
 def apply_two(params, x):
-    return jax.nn.relu(jax.nn.relu(x @ params["w0"] + params["b0"]) @ params["w1"] + params["b1"]) @ params["w2"]
+    return (
+        jax.nn.relu(jax.nn.relu(x @ params["w0"] + params["b0"][None]) @ params["w1"] + params["b1"][None])
+        @ params["w2"]
+    )
 
 
 def planted(spec, count=7, noise=0.1, seed=0):
@@ -195,7 +198,7 @@ def test_misuse_is_one_clear_line():
         with pytest.raises(error, match=message):
             compact(samples, ONE, key=KEY, **options)
     with pytest.raises(PosteriorError, match="at least two samples"):
-        compact(Samples(samples[:1]), ONE, key=KEY)
+        compact(samples[:1], ONE, key=KEY)
     with pytest.raises(PosteriorError, match="folds Samples"):
         compact([samples[0]], ONE, key=KEY)
     with pytest.raises(SpecError):
@@ -203,6 +206,28 @@ def test_misuse_is_one_clear_line():
     broken = Samples({**samples.params, "b1": samples.params["b1"].at[1, 0].set(jnp.nan)})
     with pytest.raises(PosteriorError, match="NaN"):
         compact(broken, ONE, key=KEY)
+
+
+@pytest.mark.parametrize("spec", [ONE, TWO], ids=["one group", "two groups"])
+@pytest.mark.parametrize("reference", ["mean", "first"])
+def test_the_unit_of_the_weights_does_not_matter(spec, reference):
+    samples, _ = planted(spec)
+    ordinary = compact(samples, spec, key=KEY, reference=reference)
+    for power in (-100, 100):
+        scaled = Samples({path: np.ldexp(np.asarray(leaf), power) for path, leaf in samples.params.items()})
+        folded = compact(scaled, spec, key=KEY, reference=reference)
+        for group, perm in ordinary.perms.items():
+            np.testing.assert_array_equal(folded.perms[group], perm)
+        assert folded.spread_after == pytest.approx(2.0**power * ordinary.spread_after, rel=1e-5)
+
+
+def test_the_result_is_a_tree_that_says_what_happened_in_a_line():
+    samples, _ = planted(ONE, count=3)
+    folded = compact(samples, ONE, key=KEY)
+    assert repr(folded).startswith("Compact(3 samples, spread ") and len(repr(folded)) < 100
+    assert jax.tree.map(lambda leaf: leaf, folded).rounds == folded.rounds
+    fixed = PermutationSpec.parse({path: [str(n) for n in ONE.shape(path)] for path in ONE.axes}, {})
+    assert compact(samples, fixed, key=KEY).total.tolist() == [0, 0, 0]
 
 
 def test_inputs_are_left_as_they_are():
@@ -265,7 +290,7 @@ def test_many_samples_are_matched_several_at_a_time_and_always_alike():
 
 
 def test_many_samples_begin_with_a_part_of_them_and_reach_the_same_order(monkeypatch):
-    weights = importlib.import_module("bayesin.compact.weights")
+    weights = importlib.import_module("bayesin.compact.sample_matching")
     spec = PermutationSpec.parse({"w0": ["30", "g0"], "w1": ["g0", "3"]}, {"g0": 8})
     rng = np.random.default_rng(3)
     base = {"w0": rng.normal(size=(30, 8)), "w1": rng.normal(size=(8, 3))}

@@ -5,20 +5,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bayesin.compact import compact, hidden_activations
-from bayesin.compact.gram import similarity
+from bayesin.chunks import cut
+from bayesin.compact import compact
 from bayesin.errors import ModelError
-from bayesin.inference.hmc.target import cut
+from bayesin.matching import activation_similarity
 from bayesin.models import build
 from bayesin.posteriors import Samples
-from bayesin.symmetry import PermutationSpec, discover, permute
+from bayesin.symmetry import PermutationSpec, discover, hidden_activations, permute
 
 KEY = jax.random.key(5)
 RNG = np.random.default_rng(0)
 
 
 def dense(params, x):
-    hidden = jax.nn.gelu(x @ params["w0"] + params["b0"])
+    hidden = jax.nn.gelu(x @ params["w0"] + params["b0"][None])
     return jax.jit(lambda h: jnp.tanh(h @ params["w1"]))(hidden) @ params["w2"]
 
 
@@ -31,7 +31,7 @@ def test_activations_of_each_layer_are_those_after_the_non_linearity():
     spec = discover(dense, params, x)
     for apply in (dense, jax.jit(dense)):
         found = hidden_activations(apply, params, x, spec, key=KEY)(params, x)
-        hidden = jax.nn.gelu(x @ params["w0"] + params["b0"])
+        hidden = jax.nn.gelu(x @ params["w0"] + params["b0"][None])
         np.testing.assert_allclose(found["g0"], hidden, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(found["g1"], np.tanh(hidden @ params["w1"]), rtol=1e-4, atol=1e-5)
 
@@ -77,9 +77,9 @@ def test_similarities_are_the_direct_sums_whatever_the_chunks():
 
     ours, theirs = x @ reference["w"], np.einsum("pi,bij->bpj", x, stack["w"])
     chunks = cut(x, np.zeros(23, np.int32), 10)
-    raw = similarity(activations, reference, stack, chunks, False)["g0"]
+    raw = activation_similarity(activations, reference, stack, chunks, correlation=False)["g0"]
     np.testing.assert_allclose(raw, np.einsum("pi,bpj->bij", ours, theirs), rtol=1e-4, atol=1e-3)
-    scaled = similarity(activations, reference, stack, chunks, True)["g0"]
+    scaled = activation_similarity(activations, reference, stack, chunks, correlation=True)["g0"]
     np.testing.assert_allclose(scaled[0], np.corrcoef(ours.T, theirs[0].T)[:3, 3:], atol=1e-4)
     np.testing.assert_allclose(scaled[1][:, 2], 0)
 

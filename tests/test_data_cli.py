@@ -80,6 +80,19 @@ def test_check_tells_what_is_wrong(tmp_path, capsys):
     assert "t10k-labels-idx1-ubyte is truncated: 19 of the 20 bytes" in capsys.readouterr().err
 
 
+def test_a_user_without_a_home_is_told_to_name_a_folder(monkeypatch, capsys):
+    for name in ("HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+
+    def nobody(_):
+        raise KeyError("getpwuid(): uid not found")
+
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    assert main(["data", "list"]) == 0
+    assert main(["data", "fetch", "toy"]) == 2
+    assert "name one with --root or $BAYESIN_DATA" in capsys.readouterr().err
+
+
 def test_check_of_an_npz_file(tmp_path, capsys):
     path = tmp_path / "mine.npz"
     x, y = np.zeros((4, 3)), np.array([0, 1, 0, 1])

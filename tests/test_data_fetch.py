@@ -11,13 +11,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from bayesin.data import check, fetch
-from bayesin.data.downloads import download
+from bayesin.data.download import download
 from bayesin.data.sources import Download
 from bayesin.errors import DataError
-from bayesin.files import held
+from bayesin.locks import held
 from data_toys import cifar_contents, cifar_source, idx_contents, idx_source, squeeze, tarball, write_files
 
-pytest.importorskip("pooch")
+pytest.importorskip("requests")
 
 TIMEOUT = 0.4
 TRAIN = "train-images-idx3-ubyte"
@@ -335,7 +335,7 @@ def test_a_larger_file_is_resumed_byte_by_byte_right(server, tmp_path):
     server.files = {"big": content}
     item = Download("big", len(content), hashlib.sha256(content).hexdigest())
     (tmp_path / "in").mkdir()
-    path = download(item, [server.mirror("flaky")], tmp_path / "in", 5.0)
+    path = download(item, [server.mirror("flaky")], tmp_path / "in", 5.0, lambda _: None)
     assert path.read_bytes() == content
     assert server.log[0][1] is None and len(server.log) == 3
     assert left_in(tmp_path / "in") == ["big"]

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bayesin.data import SOURCES, check, load
-from bayesin.data.locate import locate
+from bayesin.data import SOURCES, check, load, locate
 from bayesin.errors import DataError
 
 # Mean and standard deviation of the training pixels, as every tutorial of the field quotes them.

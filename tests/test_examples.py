@@ -1,6 +1,7 @@
 """The guides run as they stand, do what they say, and stay short."""
 
 import ast
+import importlib
 import json
 import os
 import re
@@ -52,6 +53,28 @@ def test_every_guide_is_on_a_page_of_the_documentation():
     pages = "".join(path.read_text() for path in (EXAMPLES.parent / "docs").glob("*.md"))
     for script in [*SCRIPTS, EXAMPLES / "demo.ipynb"]:
         assert script.name in pages, script.name
+
+
+PUBLIC = {"bayesin"} | {
+    f"bayesin.{name}"
+    for name in (
+        "compact", "costs", "data", "errors", "evaluation", "inference", "likelihoods", "matching", "models", "paths",
+        "posteriors", "store", "symmetry", "lab.report",
+    )
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("guide", [*SCRIPTS, EXAMPLES / "demo.ipynb"], ids=lambda path: path.name)
+def test_a_guide_imports_public_names_that_are_there(guide):
+    code = guide.read_text()
+    if guide.suffix == ".ipynb":
+        code = "\n".join("".join(c["source"]) for c in json.loads(code)["cells"] if c["cell_type"] == "code")
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("bayesin"):
+            assert node.module in PUBLIC, node.module
+            module = importlib.import_module(node.module)
+            for name in node.names:
+                assert f"{node.module}.{name.name}" in PUBLIC or hasattr(module, name.name), name.name
 
 
 def barriers(text: str) -> list[float]:

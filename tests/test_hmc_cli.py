@@ -6,8 +6,8 @@ import pytest
 
 from bayesin import Gaussian, Samples
 from bayesin.cli.main import main
-from bayesin.experiments import RunConfig
-from bayesin.files import read_json
+from bayesin.json_files import read_json
+from bayesin.lab.runs import RunConfig
 from bayesin.store import describe, load_posterior
 
 pytest.importorskip("tyro")

@@ -12,52 +12,56 @@ PACKAGE = Path(__file__).resolve().parents[1] / "src" / "bayesin"
 # The pipeline. A part may import from itself and from what stands before it.
 ORDER = (
     "errors",
-    "keys",
     "trees",
-    "convolutions",
+    "randomness",
+    "jaxprs",
+    "locks",
     "files",
-    "tensors",
+    "json_files",
+    "chunks",
+    "likelihoods",
     "data",
     "models",
     "symmetry",
     "posteriors",
-    "inference",
     "matching",
+    "store",
+    "inference",
     "paths",
     "evaluation",
     "compact",
-    "store",
-    "experiments",
-    "report",
-    "reproduce",
+    "lab",
     "cli",
 )
-LAZY = ("tyro", "lap", "lapx", "blackjax", "pooch", "plotly", "matplotlib", "ray", "sklearn", "requests")
+LAZY = ("tyro", "lap", "lapx", "blackjax", "plotly", "matplotlib", "ray", "sklearn", "requests")
 
 
 def part_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-def imported_parts(path: Path) -> list[tuple[int, str]]:
-    """(line, part) of every import of the package's own, at the top or inside a function."""
-    depth = len(path.relative_to(PACKAGE).parts)  # 1 for a file directly in the package
+def imports(path: Path) -> list[tuple[int, tuple[str, ...], str]]:
+    """(line, module below the package, name or "") of every import of the package's own, at the top or inside."""
+    inside = path.relative_to(PACKAGE).parts
     found = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            names = [alias.name.split(".") for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            names = [(node.module or "").split(".")]
-            if names == [["bayesin"]]:
-                names = [["bayesin", alias.name] for alias in node.names]
+            modules = [(alias.name.split("."), "") for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            above = path.relative_to(PACKAGE).parts[: depth - node.level]  # the folder that the dots mean
-            below = [*above, *((node.module or "").split(".") if node.module else [])]
-            names = [["bayesin", *below]] if below else [["bayesin", alias.name] for alias in node.names]
+            above = ["bayesin", *inside[: len(inside) - node.level]] if node.level else []  # the folder the dots mean
+            module = [*above, *(node.module.split(".") if node.module else [])]
+            modules = [(module, alias.name) for alias in node.names]
         else:
             continue
-        found += [(node.lineno, name[1]) for name in names if name[0] == "bayesin" and len(name) > 1]
+        for module, name in modules:
+            if module[0] == "bayesin":
+                found.append((node.lineno, tuple(module[1:]), name))
     return found
+
+
+def imported_parts(path: Path) -> list[tuple[int, str]]:
+    """(line, part) of every import of the package's own."""
+    return sorted({(line, (*module, name)[0]) for line, module, name in imports(path) if (*module, name)[0]})
 
 
 def modules() -> list[Path]:
@@ -81,18 +85,46 @@ def test_imports_go_one_way(part):
     assert not wrong, "\n".join(wrong)
 
 
+def room_of(module: tuple[str, ...]) -> tuple[str, ...]:
+    """The folder or file of the package that a module belongs to; the laboratory is a house of several rooms."""
+    return module[: 2 if module[0] == "lab" else 1]
+
+
+def test_no_folder_reaches_into_the_inner_modules_of_another():
+    """What others need is exported by the folder, so that its files can be rearranged behind it."""
+    reaching = set()
+    for path in modules():
+        here = path.relative_to(PACKAGE)
+        for _, module, name in imports(path):
+            if (PACKAGE / Path(*module, f"{name}.py")).is_file() or (PACKAGE / Path(*module, name)).is_dir():
+                module = (*module, name)  # `from ..evaluation import metrics` names a module
+            room = room_of(module) if module else ()
+            if len(module) <= len(room) or room == room_of(here.with_suffix("").parts):
+                continue
+            exported = (PACKAGE / Path(*room) / "__init__.py").read_text()
+            if f"import {module[len(room)]} as {module[len(room)]}" not in exported:
+                reaching.add((here.as_posix(), ".".join(module)))
+    assert not reaching, "\n".join(f"{file} reaches into {module}" for file, module in reaching)
+
+
+def test_the_library_knows_neither_the_laboratory_nor_the_command_line():
+    code = "import bayesin, sys; print([m for m in sys.modules if m.startswith(('bayesin.lab', 'bayesin.cli'))])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
 def test_the_walk_sees_every_form_of_import(tmp_path, monkeypatch):
     """The test tests itself: relative and absolute, at the top and inside a function."""
     monkeypatch.setattr(sys.modules[__name__], "PACKAGE", tmp_path)
     file = tmp_path / "data" / "deep" / "module.py"
     file.parent.mkdir(parents=True)
     file.write_text(
-        "from ...cli.main import main\nfrom ..npz import read\nfrom . import sibling\nimport bayesin.report.page\n"
+        "from ...cli.main import main\nfrom ..npz import read\nfrom . import sibling\nimport bayesin.lab.page\n"
         "from bayesin import store\nfrom bayesin.models import Model\nimport numpy\n"
-        "def later():\n    from ... import experiments\n    from ...errors import DataError\n"
+        "def later():\n    from ... import compact\n    from ...errors import DataError\n"
     )
     parts = [part for _, part in imported_parts(file)]
-    assert sorted(parts) == sorted(["cli", "data", "data", "report", "store", "models", "experiments", "errors"])
+    assert sorted(parts) == sorted(["cli", "data", "data", "lab", "store", "models", "compact", "errors"])
 
 
 def test_importing_the_package_imports_no_library_that_a_verb_may_never_need():

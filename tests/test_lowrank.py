@@ -7,10 +7,7 @@ import pytest
 
 from bayesin.errors import PosteriorError
 from bayesin.evaluation import evaluate, predict
-from bayesin.matching import align
-from bayesin.paths import geodesic
 from bayesin.posteriors import LowRankGaussian, Samples
-from bayesin.store import describe, load_posterior, save_posterior
 from bayesin.symmetry import PermutationSpec
 
 SPEC = PermutationSpec.parse({"a": ["2", "g0"], "b/c": ["g0"]}, {"g0": 3})
@@ -52,15 +49,6 @@ def test_leading_directions_are_those_of_the_singular_values():
     assert LowRankGaussian.from_samples(given, rank=100).rank == 6
 
 
-def test_permuting_the_posterior_permutes_its_draws():
-    q = LowRankGaussian.from_samples(samples())
-    perms = {"g0": np.array([2, 0, 1])}
-    moved = q.permute(SPEC, perms)
-    noise = jax.random.normal(jax.random.key(1), (4, q.rank))
-    np.testing.assert_allclose(moved.at(noise)["a"], np.asarray(q.at(noise)["a"])[..., perms["g0"]], rtol=1e-5)
-    np.testing.assert_allclose(moved.std["b"]["c"], np.asarray(q.std["b"]["c"])[perms["g0"]])
-
-
 def test_misuse_is_refused():
     with pytest.raises(PosteriorError, match="at least two samples"):
         LowRankGaussian.from_samples(samples(1))
@@ -70,17 +58,6 @@ def test_misuse_is_refused():
         LowRankGaussian({"a": jnp.ones(3)}, {"a": jnp.ones((2, 4))})
     with pytest.raises(PosteriorError, match="same leading axis"):
         LowRankGaussian({"a": jnp.ones(3), "b": jnp.ones(1)}, {"a": jnp.ones((2, 3)), "b": jnp.ones((3, 1))})
-
-
-def test_alignment_compares_marginals_and_moves_the_factors():
-    q = LowRankGaussian.from_samples(samples())
-    perms = {"g0": np.array([2, 0, 1])}
-    found = align(q, q.permute(SPEC, perms), SPEC, key=jax.random.key(0))
-    assert isinstance(found.posterior, LowRankGaussian) and found.objective == pytest.approx(0, abs=1e-6)
-    np.testing.assert_array_equal(found.perms["g0"], np.argsort(perms["g0"]))
-    np.testing.assert_allclose(found.posterior.factors["a"], q.factors["a"])
-    with pytest.raises(PosteriorError, match="marginal"):
-        geodesic(q, q)
 
 
 def test_prediction_averages_over_correlated_draws():
@@ -95,13 +72,3 @@ def test_prediction_averages_over_correlated_draws():
     np.testing.assert_allclose(np.exp(predict(q, apply, x, key=key, samples=16)), 0.5, atol=1e-5)
     found = evaluate(q.marginal, apply, (x, np.zeros(2, np.int32)), key=key, samples=16)
     assert found.ratios.std() > 0.1
-
-
-def test_files_hold_mean_and_factors(tmp_path):
-    q = LowRankGaussian.from_samples(samples())
-    path = save_posterior(tmp_path / "q.safetensors", q, spec=SPEC)
-    about, back = describe(path), load_posterior(path)
-    assert about.kind == "lowrank" and about.weights == 9 and isinstance(back, LowRankGaussian)
-    jax.tree.map(np.testing.assert_array_equal, back.factors, q.factors)
-    like = jax.tree.map(lambda leaf: leaf, q.mean)
-    jax.tree.map(np.testing.assert_array_equal, load_posterior(path, like=like).mean, q.mean)

@@ -10,7 +10,8 @@ from flax import nnx
 
 from bayesin import models
 from bayesin.errors import ConfigError, ModelError
-from bayesin.models.norms import EPSILON, FilterResponseNorm, Threshold
+from bayesin.jaxprs import equations
+from bayesin.models.networks import EPSILON, FilterResponseNorm, Threshold
 from bayesin.trees import flatten, map_with_path
 
 KEY = jax.random.key(0, impl="unsafe_rbg")  # its bits take much less time to compile
@@ -165,28 +166,18 @@ def test_threshold_starts_as_relu_and_learns_below_zero():
 
 @pytest.mark.parametrize("name, norm", [("mlp", "layernorm"), ("resnet20", "layernorm"), ("resnet20", "frn")])
 def test_bfloat16_computes_in_bfloat16_on_float32_parameters(name, norm):
-    arguments = dict(width=8, depth=2, norm=norm)
-    half, single = (models.build(name, (8, 8, 1), 4, dtype=d, **arguments) for d in (jnp.bfloat16, None))
+    half, single = (models.build(name, (8, 8, 1), 4, width=8, norm=norm, dtype=d) for d in (jnp.bfloat16, None))
     params, x = _random_params(half), _input(3, 8, 8, 1)
     assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(jax.eval_shape(half.init, KEY)))
     jaxpr = jax.make_jaxpr(half.apply)(params, x)
-    heavy = _equations(jaxpr.jaxpr, {"dot_general", "conv_general_dilated"})
+    heavy = [e for e in equations(jaxpr.jaxpr) if e.primitive.name in ("dot_general", "conv_general_dilated")]
     assert heavy and all(var.aval.dtype == jnp.bfloat16 for eqn in heavy for var in eqn.invars)
+    assert jaxpr.out_avals[0].dtype == jnp.float32
+    if (name, norm) == ("resnet20", "layernorm"):
+        return  # compiling it takes seconds, and shows no more than the other two
     logits, expected = jit(half.apply)(params, x), jit(single.apply)(params, x)
-    assert logits.dtype == expected.dtype == jnp.float32
     # eight bits, some twenty roundings on the way, each up to 2^-8 of the value
     assert np.abs(logits - expected).max() < 20 * 2**-8 * np.abs(expected).max()
-
-
-def _equations(jaxpr, names):
-    found = []
-    for eqn in jaxpr.eqns:
-        if eqn.primitive.name in names:
-            found.append(eqn)
-        for inner in jax.tree.leaves(list(eqn.params.values()), is_leaf=lambda leaf: hasattr(leaf, "jaxpr")):
-            if hasattr(inner, "jaxpr"):
-                found += _equations(inner.jaxpr, names)
-    return found
 
 
 @pytest.mark.parametrize("name", ["mlp", "resnet20"])
@@ -203,15 +194,6 @@ def test_apply_is_traced_once():
     for seed in range(3):
         apply(_random_params(model, seed), _input(2, 8))
     assert apply._cache_size() == 1
-
-
-def test_a_stack_of_networks_is_the_networks_one_by_one():
-    model = models.build("resnet20", (8, 8, 1), 3, width=2)
-    members, x = [_random_params(model, seed) for seed in range(2)], _input(2, 8, 8, 1)
-    stack = jax.tree.map(lambda *leaves: jnp.stack(leaves), *members)
-    together = jit(jax.vmap(model.apply, in_axes=(0, None)))(stack, x)
-    apart = jnp.stack([jit(model.apply)(member, x) for member in members])
-    np.testing.assert_allclose(together, apart, rtol=1e-3, atol=1e-4)
 
 
 BAD = {

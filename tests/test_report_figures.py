@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bayesin.errors import ConfigError
-from bayesin.report.figures import barrier_figure, compact_figure, plane_figure
+from bayesin.lab.report.figures import barrier_figure, compact_figure, plane_figure
 from report_data import synthetic
 
 

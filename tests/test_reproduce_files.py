@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 
 from bayesin.cli.main import main
-from bayesin.errors import ArtifactError
-from bayesin.experiments.campaign import everything
-from bayesin.reproduce import CATALOGUE, judged, read_reproduction, reproduce
-from bayesin.reproduce.reproduce import as_text
+from bayesin.errors import ArtifactError, BayesinError
+from bayesin.lab.papers import CATALOGUE, as_text, judged, read_reproduction, reproduce
 
 KL = Path(__file__).resolve().parents[1] / "results" / "numbers" / "kl.json"
 TEMPERATURE = KL.with_name("temperature.json")
@@ -35,23 +33,38 @@ def copied(runs, tmp_path):
 
 
 @pytest.mark.parametrize(
+    "content", ["[]", "{}", '{"format": "bayesin-reproduction"}', '{"format": "other", "records": []}']
+)
+def test_a_file_of_something_else_is_refused(content, tmp_path):
+    (tmp_path / "x.json").write_text(content)
+    with pytest.raises(ArtifactError, match=r"x\.json"):
+        read_reproduction(tmp_path / "x.json")
+
+
+@pytest.mark.parametrize("damage", [{"version": 2}, {"name": "nothing"}, {"format": "other"}])
+def test_a_file_of_another_version_is_refused(damage):
+    with pytest.raises(BayesinError):
+        judged(json.loads(KL.read_text()) | damage)
+
+
+@pytest.mark.parametrize(
     ("path", "value", "words"),
     [
         (("name",), None, "'name' must be text"),
         (("scale",), 3, "'scale' must be text"),
         (("scale",), "huge", "smoke, cpu, paper"),
         (("devices",), "one", "'devices' must be a list"),
-        (("devices",), [1], "'devices' must be a list of names"),
+        (("devices",), [1], "'devices[0]' must be text"),
         (("provenance",), [], "'provenance' must be an object"),
         (("compute_seconds",), "long", "'compute_seconds' must be a number"),
         (("remarks",), 5, "'remarks' must be a list"),
         (("records",), [], "holds no record"),
-        (("records", 0), 7, "record 0 must be an object"),
-        (("records", 0, "settings"), None, "record 0: 'settings' must be an object"),
-        (("records", 0, "settings", "kind"), None, "record 0: 'settings.kind' must be text"),
-        (("records", 0, "state"), None, "record 0: 'state' must be text"),
-        (("records", 0, "error"), 5, "record 0: 'error' must be text or null"),
-        (("records", 0, "numbers"), "absent", "record 0: 'numbers' must be given"),
+        (("records", 0), 7, "'records[0]' must be an object"),
+        (("records", 0, "settings"), None, "'records[0].settings' must be an object"),
+        (("records", 0, "settings", "kind"), None, "'records[0].settings.kind' must be text"),
+        (("records", 0, "state"), None, "'records[0].state' must be text"),
+        (("records", 0, "error"), 5, "'records[0].error' must be text or null"),
+        (("records", 0, "numbers"), "absent", "'records[0].numbers' is missing"),
     ],
 )
 def test_a_file_that_lacks_something_is_refused_in_one_line(path, value, words, tmp_path, capsys):
@@ -68,7 +81,7 @@ def test_a_file_that_lacks_something_is_refused_in_one_line(path, value, words, 
     said = capsys.readouterr().err
     assert words in said and "kl.json" in said and said.count("\n") == 1
     assert not (tmp_path / "out").exists()
-    with pytest.raises(ArtifactError, match=r"must be|holds no"):
+    with pytest.raises(ArtifactError, match=r"must be|holds no|is missing"):
         judged(found)
 
 
@@ -152,30 +165,3 @@ def test_without_matplotlib_numbers_and_page_are_written(runs, tmp_path, capsys,
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["claims"] and "pictures" not in report
     assert [one["name"] for one in report["files"]] == ["kl.json"]
-
-
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (["--minutes", "-1"], "--minutes needs"),
-        (["--minutes", "nan"], "--minutes needs"),
-        (["--minutes", "inf"], "--minutes needs"),
-        (["--workers", "-2"], "--workers needs"),
-        (["--address", "auto"], "--engine ray"),
-        (["--engine", "ray", "--minutes", "5"], "local engine"),
-        (["--engine", "ray", "--workers", "2"], "local engine"),
-    ],
-)
-def test_a_flag_without_meaning_is_refused(flags, words, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert main(["reproduce", "kl", *flags]) == 2
-    assert words in capsys.readouterr().err and not list(tmp_path.iterdir())
-
-
-def test_no_minutes_begin_nothing_and_say_so(tmp_path, capsys):
-    flags = ["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
-    assert main(["reproduce", "width", "--minutes", "0", *flags]) == 0
-    assert "nothing new is begun" in capsys.readouterr().out
-    records = read_reproduction(tmp_path / "out" / "width.json")["records"]
-    assert len(records) == len(everything(CATALOGUE["width"].tasks("smoke")))
-    assert {one["state"] for one in records} == {"left"}

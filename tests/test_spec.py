@@ -18,7 +18,7 @@ X = normal(1, 2, 5, scale=1.0)
 
 
 def mlp(p, x):
-    return jax.nn.relu(x @ p["w0"] + p["b0"]) @ p["w1"]
+    return jax.nn.relu(x @ p["w0"] + p["b0"][None]) @ p["w1"]
 
 
 PARAMS = weights(w0=(5, 6), b0=(6,), w1=(6, 3))
@@ -158,7 +158,7 @@ def test_explain_lists_groups_and_reasons():
 def test_every_fixed_factor_has_a_reason():
     def apply(p, x):
         table = p["table"][jnp.argmax(x, -1)]
-        return jnp.sort(table @ p["w"]) + p["b"]
+        return jnp.sort(table @ p["w"]) + p["b"][None]
 
     params = weights(table=(5, 6), w=(6, 3), b=(3,), idle=(2, 2))
     assert all(line.reason for line in explain(bayesin.discover(apply, params, X)).fixed)

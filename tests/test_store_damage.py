@@ -13,15 +13,13 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from safetensors import safe_open
 
 from bayesin import Gaussian, PermutationSpec
 from bayesin.errors import ArtifactError
-from bayesin.store import describe, load_alignment, load_posterior, save_alignment, save_posterior
+from bayesin.store import describe, load_alignment, load_posterior, save_posterior
 
 SPEC = PermutationSpec.parse({"b": ["g0"], "w": ["2", "g0"]}, {"g0": 3})
-QUICK = settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def _gaussian() -> Gaussian:
@@ -33,12 +31,6 @@ def _gaussian() -> Gaussian:
 def whole(tmp_path_factory) -> bytes:
     path = tmp_path_factory.mktemp("store") / "q.safetensors"
     return save_posterior(path, _gaussian(), spec=SPEC, metadata={"data": "digits"}).read_bytes()
-
-
-@pytest.fixture(scope="module")
-def alignment(tmp_path_factory) -> bytes:
-    path = tmp_path_factory.mktemp("store") / "a.safetensors"
-    return save_alignment(path, {"g0": np.array([2, 0, 1])}, SPEC, settings={"seed": 1}).read_bytes()
 
 
 def _read(path: Path, content: bytes):
@@ -56,19 +48,9 @@ def _read(path: Path, content: bytes):
         return None
 
 
-def _is_original(read) -> bool:
-    return isinstance(read, Gaussian) and all(
-        np.asarray(a).tobytes() == np.asarray(b).tobytes()
-        for a, b in zip(jax.tree.leaves(read), jax.tree.leaves(_gaussian()), strict=True)
-    )
-
-
-def test_cut_off_at_every_length(tmp_path, whole):
+def test_cut_off_at_every_length_or_longer_than_it_says(tmp_path, whole):
     for length in range(len(whole)):
         assert _read(tmp_path / "q.safetensors", whole[:length]) is None
-
-
-def test_longer_than_it_says(tmp_path, whole):
     for extra in (b"\0", b"x" * 100, whole):
         assert _read(tmp_path / "q.safetensors", whole + extra) is None
 
@@ -80,47 +62,17 @@ def test_every_flipped_bit_is_noticed(tmp_path, whole):
         assert _read(tmp_path / "q.safetensors", bytes(damaged)) is None, place
 
 
-def test_every_flipped_bit_of_an_alignment_is_noticed(tmp_path, alignment):
-    path = tmp_path / "a.safetensors"
-    for place in range(len(alignment)):
-        damaged = bytearray(alignment)
-        damaged[place] ^= 1 << (place % 8)
-        path.write_bytes(bytes(damaged))
-        with pytest.raises(ArtifactError):
-            load_alignment(path)
+def test_a_file_that_is_replaced_while_it_is_read_is_read_whole(tmp_path, whole, monkeypatch):
+    """The header of one file is never put together with the arrays of the next one of that name."""
+    path = tmp_path / "q.safetensors"
+    path.write_bytes(whole)
 
+    def replaced(*arguments, **options):
+        save_posterior(path, {"other": np.zeros(7)})
+        return safe_open(*arguments, **options)
 
-@QUICK
-@given(changes=st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=20))
-def test_several_changed_bytes(tmp_path, whole, changes):
-    damaged = bytearray(whole)
-    for place, value in changes:
-        damaged[place % len(damaged)] = value
-    read = _read(tmp_path / "q.safetensors", bytes(damaged))
-    assert read is None or (bytes(damaged) == whole and _is_original(read))
-
-
-@QUICK
-@given(cut=st.tuples(st.integers(0, 10**6), st.integers(0, 10**6)), to=st.integers(0, 10**6))
-def test_blocks_moved_about(tmp_path, whole, cut, to):
-    start, end = sorted(place % len(whole) for place in cut)
-    rest = whole[:start] + whole[end:]
-    place = to % (len(rest) + 1)
-    damaged = rest[:place] + whole[start:end] + rest[place:]
-    read = _read(tmp_path / "q.safetensors", damaged)
-    assert read is None or _is_original(read)
-
-
-@QUICK
-@given(content=st.binary(max_size=300))
-def test_random_bytes(tmp_path, content):
-    assert _read(tmp_path / "q.safetensors", content) is None
-
-
-@QUICK
-@given(content=st.binary(max_size=300))
-def test_random_bytes_behind_a_header_length_that_fits(tmp_path, content):
-    assert _read(tmp_path / "q.safetensors", len(content).to_bytes(8, "little") + content) is None
+    monkeypatch.setattr("bayesin.store.tensors.safe_open", replaced)
+    assert load_posterior(path).mean["b"].tolist() == [0, 1, 2]
 
 
 def _craft(path: Path, header: str, data: bytes = b"") -> Path:
@@ -143,11 +95,6 @@ def _entry(shape, start, end, dtype="F32"):
 
 GOOD = {"mean/w": _entry([2], 0, 8), "std/w": _entry([2], 8, 16)}
 DATA = np.array([1, 2, 3, 4], np.float32).tobytes()
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
-    max_leaves=12,
-)
 
 
 def test_a_crafted_file_is_read(tmp_path):
@@ -162,24 +109,26 @@ def test_a_crafted_file_is_read(tmp_path):
         ({"mean/w": _entry([2], 0, 8), "std/v": _entry([2], 8, 16)}, {}, "not in both mean and std"),
         ({"mean/w": _entry([4], 0, 16)}, {}, "not in both mean and std"),
         ({"std/w": _entry([4], 0, 16)}, {}, "holds no 'mean'"),
-        ({}, {}, "belong to nothing"),
+        ({}, {}, "cut off, or longer"),
         ({"mean/w": _entry([2], 0, 8), "std/w": _entry([1, 2], 8, 16)}, {}, "has shape"),
         ({"mean/w": _entry([3], 0, 12), "std/w": _entry([1], 12, 16)}, {}, "has shape"),
         (GOOD | {"extra": _entry([0], 16, 16)}, {}, "unexpected tensor 'extra'"),
         (GOOD | {"params/w": _entry([0], 16, 16)}, {}, "unexpected tensor"),
-        (GOOD | {"std/w": _entry([2], 4, 12)}, {}, "starts at byte 4"),
-        (GOOD | {"std/w": _entry([2], 8, 12)}, {}, "needs 8 bytes, has 4"),
-        (GOOD | {"std/w": _entry([2], 16, 8)}, {}, "no usable place"),
+        (GOOD | {"std/w": _entry([2], 4, 12)}, {}, "InvalidOffset|invalid offset"),
+        (GOOD | {"std/w": _entry([2], 8, 12)}, {}, "damaged"),
+        (GOOD | {"std/w": _entry([2], 16, 8)}, {}, "damaged"),
         (GOOD | {"std/w": _entry([-2], 8, 16)}, {}, "no usable shape"),
-        (GOOD | {"std/w": _entry([2.0], 8, 16)}, {}, "no usable shape"),
-        (GOOD | {"std/w": _entry([True, 2], 8, 16)}, {}, "no usable shape"),
+        (GOOD | {"std/w": _entry([2.0], 8, 16)}, {}, r"shape\[0\]' must be a whole number"),
+        (GOOD | {"std/w": _entry([True, 2], 8, 16)}, {}, r"shape\[0\]' must be a whole number"),
         (GOOD | {"std/w": _entry([1] * 40, 8, 12)}, {}, "no usable shape"),
         (GOOD | {"std/w": _entry([1 << 60], 8, 16)}, {}, "no usable shape"),
-        (GOOD | {"std/w": _entry([1 << 40, 1 << 40], 8, 16)}, {}, "needs"),
+        (GOOD | {"std/w": _entry([1 << 40, 1 << 40], 8, 16)}, {}, "damaged"),
         (GOOD | {"std/w": _entry([2], 8, 16, "F33")}, {}, "has type 'F33'"),
-        (GOOD | {"std/w": _entry([2], 8, 16, ["F32"])}, {}, "has type"),
-        (GOOD | {"std/w": [1, 2]}, {}, "needs dtype, shape and data_offsets"),
-        (GOOD | {"std/w": _entry([2], 8, 16) | {"pickle": "x"}}, {}, "needs dtype"),
+        (GOOD | {"std/w": _entry([2], 8, 16, ["F32"])}, {}, "dtype' must be text"),
+        (GOOD | {"std/w": [1, 2]}, {}, "'std/w' must be an object"),
+        (GOOD | {"std/w": {"dtype": "F32"}}, {}, "'std/w.shape' is missing"),
+        (GOOD | {"std/w": _entry([0, 1 << 47, 1 << 47], 8, 8)}, {}, "damaged"),
+        (GOOD | {"std/w": _entry([2], 0, 8)}, {}, "damaged"),
         (GOOD | {"mean/" + "a/" * 70 + "w": _entry([0], 16, 16)}, {}, "levels deep"),
         (GOOD | {"mean/\x1b[2J": _entry([0], 16, 16)}, {}, "no array can have the name"),
         (GOOD | {"mean/" + "w" * 2000: _entry([0], 16, 16)}, {}, "no array can have the name"),
@@ -250,40 +199,13 @@ def test_an_alignment_without_its_spec(tmp_path):
         load_alignment(path)
 
 
-@settings(QUICK, max_examples=150)
-@given(entry=JSON, name=st.text(max_size=12), metadata=JSON)
-def test_any_json_as_a_header(tmp_path, entry, name, metadata):
-    for content in ({name: entry}, entry, GOOD | {name: entry}, {"__metadata__": metadata}):
-        text = json.dumps(content).encode(errors="replace")
-        read = _read(tmp_path / "q.safetensors", len(text).to_bytes(8, "little") + text + DATA)
-        assert read is None
-
-
-@QUICK
-@given(
-    shape=st.lists(st.integers(-1, 9) | st.integers(0, 1 << 70), max_size=4),
-    start=st.integers(-4, 40) | st.integers(0, 1 << 70),
-    end=st.integers(-4, 40) | st.integers(0, 1 << 70),
-    dtype=st.sampled_from(["F32", "F16", "BF16", "I64", "BOOL", "F8_E4M3", ""]),
-)
-def test_any_numbers_in_an_entry(tmp_path, shape, start, end, dtype):
-    tensors = GOOD | {"std/w": _entry(shape, start, end, dtype)}
-    path = _craft(tmp_path / "q.safetensors", _header(tensors), DATA)
-    try:
-        read = load_posterior(path)
-    except ArtifactError:
-        return
-    assert (shape, start, end) == ([2], 8, 16)
-    assert read.mean["w"].tolist() == [1, 2]
-
-
 @pytest.mark.parametrize("promised", [9, 1 << 20, 1 << 40, (1 << 64) - 1])
 def test_a_header_that_promises_terabytes_is_refused_at_once(tmp_path, promised):
     started = time.process_time()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert _read(tmp_path / "q.safetensors", promised.to_bytes(8, "little") + b"{}") is None
     huge = _header({"mean/w": _entry([1 << 40], 0, 1 << 42), "std/w": _entry([1 << 40], 1 << 42, 1 << 43)})
-    with pytest.raises(ArtifactError, match="cut off"):
+    with pytest.raises(ArtifactError, match="cut off, or longer than its header says"):
         load_posterior(_craft(tmp_path / "r.safetensors", huge, DATA))
     assert time.process_time() - started < 1
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50 << 10  # KiB
@@ -317,16 +239,3 @@ def test_things_that_are_no_files(tmp_path):
         for reader in (load_posterior, load_alignment, describe):
             with pytest.raises(ArtifactError):
                 reader(path)
-
-
-def test_pickles_are_not_opened(tmp_path):
-    import pickle
-
-    marker = tmp_path / "executed"
-
-    class Hostile:
-        def __reduce__(self):
-            return (Path.touch, (marker,))
-
-    assert _read(tmp_path / "q.safetensors", pickle.dumps(Hostile())) is None
-    assert not marker.exists()

@@ -93,6 +93,35 @@ def test_a_stack_is_permuted_like_its_members(spec, seed, lead):
 
 
 @LAW
+@given(specs(), st.integers(0, 99), st.sampled_from([(3,), (3, 2)]))
+def test_every_sample_of_a_stack_may_have_its_own_permutation(spec, seed, lead):
+    stack, each = tree_of(spec, lead), [perms_of(spec, seed + k) for k in range(3)]
+    perms = {group: np.stack([one[group] for one in each]) for group in spec.sizes}
+    if not perms:
+        return
+    moved = permute(stack, spec, perms)
+    for k, own in enumerate(each):
+        member = {path: leaf[k] for path, leaf in stack.items()}
+        assert same({path: leaf[k] for path, leaf in moved.items()}, permute(member, spec, own))
+
+
+def test_permutations_of_each_sample_are_checked_and_may_be_traced():
+    spec = PermutationSpec.parse({"w": ["2 * a", "a * b"], "b": ["b"]}, {"a": 3, "b": 2})
+    stack, perms = tree_of(spec, (4,)), {"a": np.tile(np.array([1, 2, 0]), (4, 1)), "b": np.array([1, 0])}
+    moved = permute(stack, spec, perms)
+    assert same(moved, permute(stack, spec, {"a": np.array([1, 2, 0]), "b": np.array([1, 0])}))
+    assert same(jax.jit(lambda t, a: permute(t, spec, {**perms, "a": a}))(stack, perms["a"]), moved)
+    for wrong, message in [
+        ({"a": perms["a"][:3]}, "the stack has 4 samples"),
+        ({"a": np.where(np.arange(4)[:, None] == 2, 0, perms["a"])}, "unit 1 is missing"),
+    ]:
+        with pytest.raises(SpecError, match=message):
+            permute(stack, spec, {**perms, **wrong})
+    with pytest.raises(SpecError, match="the stack has 0 samples"):
+        permute(tree_of(spec), spec, perms)
+
+
+@LAW
 @given(specs(), st.integers(0, 99))
 def test_nothing_is_changed_in_place(spec, seed):
     tree, perms = tree_of(spec), perms_of(spec, seed)
@@ -188,4 +217,5 @@ def test_arrays_keep_their_kind():
         moved = bayesin.permute({"w": jnp.asarray([0, 1, 1]).astype(kind)}, spec, perms)["w"]
         assert moved.dtype == kind
         assert isinstance(moved, jax.Array)
+        assert moved.sharding == jnp.zeros(3).sharding
     assert isinstance(bayesin.permute({"w": np.zeros(3)}, spec, perms)["w"], np.ndarray)

@@ -45,7 +45,7 @@ def test_numbers_at_the_edge_stay_finite_or_say_why_not(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("faults", [["train", "--count", "10"], ["disk", "members", "--count", "5"]])
+@pytest.mark.parametrize("faults", [["train", "--count", "3"], ["disk", "members", "--count", "3"]])
 def test_nothing_is_lost(tmp_path, faults):
     """The faults that need processes of their own."""
     command = [sys.executable, "-m", "torture", *faults, "--out", str(tmp_path / "table.json")]

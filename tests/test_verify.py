@@ -8,7 +8,7 @@ from jax import lax
 
 import bayesin
 from bayesin.errors import ConfigError, ModelError, SpecError, SymmetryError
-from bayesin.symmetry import PermutationSpec
+from bayesin.symmetry import PermutationSpec, check_same_function, permute
 from symmetry_checks import edited, normal, weights
 
 KEY = jax.random.key(0)
@@ -51,7 +51,7 @@ PLANTED = {
 @pytest.mark.parametrize("name", PLANTED)
 def test_planted_errors_name_group_and_tensor(name, params):
     wrong, group, verdict = PLANTED[name]
-    with pytest.raises(SymmetryError, match=f"group '{group}' is no symmetry.*{verdict}"):
+    with pytest.raises(SymmetryError, match=f"group '{group}' is not a symmetry.*{verdict}"):
         bayesin.verify(mlp, params, X, wrong, key=KEY)
 
 
@@ -219,3 +219,32 @@ def test_inputs_are_left_as_they_are():
         array.setflags(write=False)
     bayesin.verify(mlp, params, X, SPEC, key=KEY)
     assert all((params[path] == PARAMS[path]).all() for path in params)
+
+
+# The check of two given sets of parameters
+
+MOVED = permute(PARAMS, SPEC, SPEC.random(KEY))
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+def test_moved_parameters_compute_the_same_function_in_any_precision(kind, scale):
+    def apply(p, x):
+        p = jax.tree.map(lambda a: a.astype(kind), p)
+        return scale * mlp(p, x.astype(kind)).astype(jnp.float32)
+
+    assert 0 <= check_same_function(apply, PARAMS, MOVED, X) < float(jnp.finfo(kind).eps) ** (2 / 3)
+    with pytest.raises(SymmetryError, match="computes another function"):
+        check_same_function(apply, PARAMS, MOVED | {"w1": PARAMS["w1"]}, X)
+
+
+def test_a_change_of_a_thousandth_is_another_function():
+    with pytest.raises(SymmetryError, match=r"changed by .* of their largest \(tolerance"):
+        check_same_function(mlp, PARAMS, MOVED | {"w2": MOVED["w2"] * np.float32(1.001)}, X)
+
+
+def test_functions_of_nan_are_not_compared():
+    with pytest.raises(ModelError, match="the output holds NaN before"):
+        check_same_function(mlp, PARAMS | {"b0": PARAMS["b0"] * np.nan}, MOVED, X)
+    with pytest.raises(SymmetryError, match="changed by inf"):
+        check_same_function(mlp, PARAMS, MOVED | {"b0": MOVED["b0"] * np.nan}, X)

@@ -1,13 +1,25 @@
 """Small networks and data that the tests of inference share."""
 
 import functools
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.optimize
+import scipy.special
+import scipy.stats
 
+from bayesin import VI
+from bayesin.likelihoods import Categorical, Normal
 from bayesin.models import Model
+
+RESUMED = VI(
+    epochs=12, batch=20, members=2, learning_rate=1e-2, checkpoint_epochs=2
+)  # of 36 steps, stopped on the way
 
 
 @functools.cache  # one model, one compiled program for all tests
@@ -27,7 +39,7 @@ def mlp(sizes=(4, 8, 3), name="toy mlp") -> Model:
     def apply(params, x):
         x = x.reshape(len(x), -1)
         for i in range(len(sizes) - 1):
-            x = x @ params[f"layer{i}"]["w"] + params[f"layer{i}"]["b"]
+            x = x @ params[f"layer{i}"]["w"] + params[f"layer{i}"]["b"][None]
             x = jax.nn.relu(x) if i < len(sizes) - 2 else x
         return x
 
@@ -47,7 +59,7 @@ def gained() -> Model:
         }
 
     def apply(params, x):
-        return ((x - params["seen"]) * params["gain"]) @ params["w"]
+        return ((x - params["seen"][None]) * params["gain"][None]) @ params["w"]
 
     return Model(init, apply, statistics=frozenset({"seen"}), name="gained")
 
@@ -89,3 +101,87 @@ def same_bits(first, second) -> bool:
     return len(left) == len(right) and all(
         np.asarray(a).tobytes() == np.asarray(b).tobytes() for a, b in zip(left, right, strict=True)
     )
+
+
+@dataclass(frozen=True)
+class Poisson:
+    """Counts with a log-linear rate: a likelihood of a user's own, with nothing but what it must have."""
+
+    def log_likelihood(self, outputs, targets):
+        log_rate, counts = outputs[:, 0], targets.astype(outputs.dtype)
+        return counts * log_rate - jnp.exp(log_rate) - jax.scipy.special.gammaln(counts + 1)
+
+
+class OneWeight(NamedTuple):
+    """A posterior over a single weight: what every method should find is known by integration.
+
+    `log_likelihood(w)` is written with scipy, on its own, for all examples together.
+    """
+
+    model: Model
+    data: tuple
+    likelihood: object
+    log_likelihood: Callable
+    prior_variance: float = 0.5
+
+    def log_joint(self, w):
+        return self.log_likelihood(w) - 0.5 * w**2 / self.prior_variance
+
+    @property
+    def grid(self):
+        """(weights, their probabilities under the posterior)."""
+        w = np.linspace(-4, 4, 801)
+        logs = np.array([self.log_joint(value) for value in w])
+        p = np.exp(logs - logs.max())
+        return w, p / p.sum()
+
+    @property
+    def maximum(self):
+        return float(scipy.optimize.minimize_scalar(lambda w: -self.log_joint(w), bounds=(-4, 4)).x)
+
+    @property
+    def moments(self):
+        w, p = self.grid
+        mean = (w * p).sum()
+        return float(mean), float(np.sqrt(((w - mean) ** 2 * p).sum()))
+
+    @property
+    def best_gaussian(self):
+        """(mean, std) of the Gaussian with the highest evidence lower bound, by Gauss-Hermite quadrature."""
+        nodes, weights = np.polynomial.hermite_e.hermegauss(40)
+        weights = weights / weights.sum()
+
+        def loss(z):
+            mean, std = z[0], np.exp(z[1])
+            return -(weights * np.array([self.log_joint(mean + std * node) for node in nodes])).sum() - z[1]
+
+        found = scipy.optimize.minimize(loss, [self.maximum, np.log(self.moments[1])], method="Nelder-Mead").x
+        return float(found[0]), float(np.exp(found[1]))
+
+
+def one_weight_problems() -> dict[str, OneWeight]:
+    """Regression (conjugate), classification, and counts under a likelihood of the user's own."""
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=24).astype(np.float32)
+
+    def model(outputs):
+        return Model(lambda key: {"w": 0.1 * jax.random.normal(key, (1,))}, lambda p, x: outputs(x * p["w"][0]))
+
+    y = 0.8 * x + 0.4 * rng.normal(size=24).astype(np.float32)
+    labels = (rng.uniform(size=24) < scipy.special.expit(1.5 * x)).astype(np.int32)
+    counts = rng.poisson(np.exp(0.6 * x)).astype(np.int32)
+    return {
+        "regression": OneWeight(
+            model(lambda f: f), (x[:, None], y), Normal(0.4), lambda w: scipy.stats.norm(w * x, 0.4).logpdf(y).sum()
+        ),
+        "categorical": OneWeight(
+            model(lambda f: jnp.concatenate([jnp.zeros_like(f), f], 1)),
+            (x[:, None], labels),
+            Categorical(),
+            lambda w: np.log(scipy.special.expit((2 * labels - 1) * w * x)).sum(),
+        ),
+        "own likelihood": OneWeight(
+            model(lambda f: f), (x[:, None], counts), Poisson(),
+            lambda w: scipy.stats.poisson(np.exp(w * x)).logpmf(counts).sum(),
+        ),
+    }  # fmt: skip

@@ -21,13 +21,24 @@ def nearest(word: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:
 
 
 def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.5) -> str:
-    """The same as the end of a message, or nothing."""
+    """The nearest known word as the end of a message, `; did you mean …?`; empty where none is close."""
     close = nearest(word, known, cutoff)
     return f"; did you mean '{close}'?" if close else ""
 
 
+def first_line(error: BaseException, limit: int = 300) -> str:
+    """The first line of an error's message, for a line of ours; the error's type where it has no message.
+
+    Example:
+        >>> first_line(ValueError("shapes differ\\n(3,) and (4,)")), first_line(KeyboardInterrupt())
+        ('shapes differ', 'KeyboardInterrupt')
+    """
+    text = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
 class BayesinError(Exception):
-    """Base of all errors of this library."""
+    """Base of every error of this library."""
 
     exit_code = 2
 
@@ -54,6 +65,12 @@ class PosteriorError(BayesinError, ValueError):
 
 class ArtifactError(BayesinError, ValueError):
     """A file of ours that is truncated, corrupted, of another kind or of another version."""
+
+
+class LockedError(BayesinError):
+    """A file or folder in which another process works."""
+
+    exit_code = 1
 
 
 class SymmetryError(BayesinError):

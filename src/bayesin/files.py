@@ -1,33 +1,70 @@
-"""Files that are whole or absent, and JSON that means one thing.
+"""Files that are whole or absent.
 
 A write goes to a temporary file beside its target, reaches the disk, and takes the target's name in one
-step: a reader sees the old file or the new one, never a part. The temporary file is locked while it is
-written, and the kernel's lock ends with its process, so that what a killed one left is known and removed.
+step: a reader sees the old file or the new one, never a part. The temporary file stays locked until it has
+that name, and the kernel's lock ends with its process, so that what a killed one left is known and removed.
+
+Files may come from strangers: only regular files are opened (a pipe would block, a device never end), and sizes are
+checked before memory is taken.
 """
 
-import fcntl
-import itertools
-import json
-import math
 import os
-import re
+import secrets
 import stat
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from .errors import ArtifactError, BayesinError
+import platformdirs
+
+from .errors import ArtifactError
+from .locks import CAREFULLY, held, lock
 
 TEMPORARY = ".tmp-"  # prefix of unfinished files; `remove_leftovers` clears what a killed process left
-LONGEST_NUMBER = 64  # digits of a whole number in JSON; a float holds it, and no count or key needs as many
-_NUMBERS = itertools.count()  # two threads may write the same file
+
+
+def open_file(path: Path | str) -> BinaryIO:
+    """Opens a regular file for reading; anything else is refused, without waiting for it.
+
+    Raises:
+        ArtifactError: there is no such file, it may not be read, or it is a folder, a pipe or a device.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        raise ArtifactError(f"cannot read {path}: {error.strerror or error}") from None
+    except ValueError:  # a NUL in the name
+        raise ArtifactError(f"cannot read {str(path)!r}: no file can have this name") from None
+    mode = os.fstat(descriptor).st_mode  # of what was opened: the name may mean something else by now
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        raise ArtifactError(f"{path} is {'a folder, not a file' if stat.S_ISDIR(mode) else 'not a file'}")
+    return os.fdopen(descriptor, "rb")
+
+
+def read_bytes(path: Path | str, limit: int = 1 << 40) -> bytes:
+    """Reads a whole file, refusing one of more than `limit` bytes before it is read."""
+    with open_file(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > limit:
+            raise ArtifactError(f"{path} has {size:,} bytes, more than the {limit:,} such a file can have")
+        try:
+            return file.read()
+        except OSError as error:
+            raise ArtifactError(f"cannot read {path}: {error.strerror or error}") from None
 
 
 def write_with(path: Path | str, fill: Callable[[BinaryIO], Any]) -> Path:
-    """Writes a file atomically and durably, making its folder where needed; `fill` writes the content."""
+    """Writes a file atomically and durably, making its folder where needed; `fill` writes the content.
+
+    Two writers of one file do not disturb each other: the last to finish wins, with its whole content.
+    """
     path = Path(path)
-    temporary = path.with_name(f"{TEMPORARY}{os.getpid()}-{next(_NUMBERS)}-{path.name}")
+    if "\0" in str(path) or not path.name:
+        raise ArtifactError(f"cannot write {str(path)!r}: no file can have this name")
+    # The random part keeps processes of two machines (or containers) apart that share folder and number.
+    temporary = path.with_name(f"{TEMPORARY}{os.getpid()}-{secrets.token_hex(4)}-{path.name}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         remove_leftovers(path.parent, path.name)
@@ -35,14 +72,13 @@ def write_with(path: Path | str, fill: Callable[[BinaryIO], Any]) -> Path:
             fill(file)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+            os.replace(temporary, path)  # while locked, or another writer would take it for a leftover
         _sync_folder(path.parent)
     except OSError as error:
-        _remove(temporary)
         raise ArtifactError(f"cannot write {path}: {error.strerror or error}") from error
-    except BaseException:
-        _remove(temporary)
-        raise
+    finally:
+        with suppress(OSError):  # it is there only where something went wrong
+            temporary.unlink(missing_ok=True)
     return path
 
 
@@ -51,113 +87,41 @@ def write_bytes(path: Path | str, content: bytes) -> Path:
     return write_with(path, lambda file: file.write(content))
 
 
-def write_json(path: Path | str, value: Any) -> Path:
-    """Writes a JSON file atomically, indented, keys in the given order."""
-    return write_bytes(path, (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode())
-
-
-def read_bytes(path: Path | str, limit: int = 1 << 40) -> bytes:
-    """Reads a whole file, refusing one of more than `limit` bytes before it is read."""
-    path = Path(path)
-    try:
-        about = path.stat()
-        if stat.S_ISDIR(about.st_mode):
-            raise ArtifactError(f"{path} is a folder, not a file")
-        if not stat.S_ISREG(about.st_mode):  # a pipe would block, a device never end
-            raise ArtifactError(f"{path} is not a file")
-        if about.st_size > limit:
-            raise ArtifactError(f"{path} has {about.st_size:,} bytes, more than the {limit:,} such a file can have")
-        return path.read_bytes()
-    except OSError as error:
-        raise ArtifactError(f"cannot read {path}: {error.strerror or error}") from None
-
-
-def read_json(path: Path | str, limit: int = 64 << 20) -> Any:
-    """Reads a JSON file; a name that stands twice in one object is refused, not silently dropped."""
-    return parse_json(read_bytes(path, limit), str(path))
-
-
-def parse_json(content: bytes | str, what: str) -> Any:
-    """Reads JSON text; errors start with `what`.
-
-    Duplicate names, NaN, numbers beyond a float, half characters and bottomless nesting are refused.
-    """
-    try:
-        text = content.decode() if isinstance(content, bytes) else content
-        numbers: dict[str, Any] = {"parse_constant": _no_constant, "parse_float": _finite, "parse_int": _whole}
-        value = json.loads(text, object_pairs_hook=_unique, **numbers)
-        if _HALF_CHARACTER.search(text):
-            json.dumps(value, ensure_ascii=False).encode()
-        return value
-    except BayesinError as error:
-        raise ArtifactError(f"{what}: {error}") from None
-    except (ValueError, RecursionError) as error:
-        raise ArtifactError(f"{what} is not valid JSON: {error}") from None
-
-
 def remove_leftovers(folder: Path | str, name: str = "") -> int:
     """Removes the unfinished files, of one target or of all, that killed processes left; returns how many."""
+    ending = f"-{name}" if name else ""
     try:
-        found = [entry for entry in os.scandir(folder) if entry.name.startswith(TEMPORARY)]
+        with os.scandir(folder) as entries:
+            unfinished = [entry for entry in entries if entry.name.startswith(TEMPORARY)]
+        left = [e.path for e in unfinished if e.name.endswith(ending) and e.is_file(follow_symlinks=False)]
     except OSError:
         return 0
-    left = [e.path for e in found if e.name.endswith(f"-{name}" if name else "") and e.is_file(follow_symlinks=False)]
     return sum(_remove_unless_held(path) for path in left)
 
 
-@contextmanager
-def held(path: Path | str, *, wait: bool = True) -> Iterator[bool]:
-    """Locks a file or folder while this process lives; yields whether it could, which without `wait` it may not."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+def cache_folder(name: str) -> Path | None:
+    """Where files that can be made again are kept for this user; None where the user has no home folder.
+
+    Example:
+        >>> folder = cache_folder("data")
+        >>> folder is None or folder.parts[-2:]
+        ('bayesin', 'data')
+    """
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            locked = True
-        except OSError:  # another holds it, or this file system has no locks
-            locked = False
-        yield locked
-    finally:
-        os.close(descriptor)
-
-
-_HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")  # half of a pair, which no file can hold alone
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in found:
-            raise ArtifactError(f"{name[:80]!r} is named twice")
-        found[name] = value
-    return found
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a JSON number")
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"{text[:40]} is beyond what a number can be")
-    return value
-
-
-def _whole(text: str) -> int:
-    if len(text) > LONGEST_NUMBER:
-        raise ValueError(f"a number of {len(text):,} digits")
-    return int(text)
+        folder = platformdirs.user_cache_path("bayesin", appauthor=False)
+    except RuntimeError:  # neither HOME nor an entry in the password file
+        return None
+    return folder / name if folder.is_absolute() else None  # older ones leave `~` as it is
 
 
 def _create(path: Path) -> BinaryIO:
     """Opens a new file for writing and locks it; one that was taken for a leftover in between is made again."""
     while True:
-        file = open(path, "wb")  # noqa: SIM115 (closed by the caller)
-        with suppress(OSError):  # some file systems have no locks; there leftovers stay
-            fcntl.flock(file, fcntl.LOCK_EX)
-        if os.fstat(file.fileno()).st_nlink:
-            return file
-        file.close()
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | CAREFULLY, 0o666)
+        lock(descriptor, wait=True)  # some file systems have no locks; there leftovers stay
+        if os.fstat(descriptor).st_nlink:
+            return os.fdopen(descriptor, "wb")
+        os.close(descriptor)
 
 
 def _remove_unless_held(path: str) -> bool:
@@ -168,11 +132,6 @@ def _remove_unless_held(path: str) -> bool:
             return mine
     except OSError:  # gone, or not ours to remove
         return False
-
-
-def _remove(path: Path) -> None:
-    with suppress(OSError):  # the folder may be missing or read-only, which is what the caller reports
-        path.unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -25,11 +25,17 @@ def path_of(keys: tuple[Any, ...]) -> str:
 def flatten(tree: Tree) -> Flat:
     """Returns `{path: leaf}` in the tree's own leaf order.
 
+    Raises:
+        ModelError: two leaves have one path, as under the keys 1 and "1", or keys cannot be sorted.
+
     Example:
         >>> flatten({"dense": {"bias": 0.0, "kernel": 1.0}})
         {'dense/bias': 0.0, 'dense/kernel': 1.0}
     """
-    leaves, structure = jtu.tree_flatten(tree)
+    try:
+        leaves, structure = jtu.tree_flatten(tree)
+    except ValueError as error:  # JAX sorts the keys of a dict
+        raise ModelError("a dict of the tree has keys that cannot be sorted; use text for all of them") from error
     try:
         paths = _paths(structure)
     except TypeError:  # a static part of some node cannot be hashed
@@ -80,11 +86,33 @@ def check_same_structure(first: Tree, second: Tree, what: str) -> None:
             )
 
 
+def is_float(dtype: Any) -> bool:
+    """Whether a leaf of this dtype is a weight; integers are counters, which stay as they are."""
+    return jax.numpy.issubdtype(dtype, jax.numpy.inexact)
+
+
+def common_dtype(*values: Any) -> Any:
+    """The dtype that holds the numbers of all these arrays or dtypes.
+
+    Promotion on purpose: it works where JAX is told to promote nothing in silence.
+    """
+    with jax.numpy_dtype_promotion("standard"):
+        return jax.numpy.result_type(*values)
+
+
 @lru_cache(maxsize=64)
 def _paths(structure: Any) -> tuple[str, ...]:
-    """The paths of all leaves; a model's trees have one structure, and naming it takes longer than a small sum."""
+    """The paths of all leaves; cached, since naming them takes longer than a small sum over the tree."""
     numbered = jtu.tree_unflatten(structure, range(structure.num_leaves))
-    return tuple(path_of(keys) for keys, _ in jtu.tree_leaves_with_path(numbered))
+    key_paths = [keys for keys, _ in jtu.tree_leaves_with_path(numbered)]
+    by_path: dict[str, tuple[Any, ...]] = {}
+    for keys in key_paths:
+        path = path_of(keys)
+        if path in by_path:
+            places = f"{jtu.keystr(by_path[path])} and {jtu.keystr(keys)}"
+            raise ModelError(f"two leaves have the path '{path}': {places}; rename one of the keys")
+        by_path[path] = keys
+    return tuple(by_path)
 
 
 def _name(key: Any) -> str:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bayesin.errors import ArtifactError
-from bayesin.report import write_page, write_report
+from bayesin.lab.report import write_page, write_report
 from report_data import HOSTILE, synthetic
 
 PLOTS = {
@@ -31,9 +31,7 @@ def drawn(page) -> dict[str, int]:
     return page.evaluate(script)
 
 
-@pytest.mark.parametrize(
-    ("width", "theme"), [(1280, "light"), (1280, "dark"), (768, "light"), (390, "dark"), (320, "light")]
-)
+@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (768, "dark"), (320, "light")])
 def test_every_plot_is_drawn_and_nothing_overflows(browser, path, width, theme):
     page = browser.open(path, width=width, theme=theme)
     marks = drawn(page)
@@ -223,7 +221,7 @@ def test_a_point_and_a_single_path(browser, tmp_path):
 def test_whatever_passes_the_check_can_be_shown(browser, tmp_path):
     """Reports with parts taken out at random: refused before the page is made, or shown without an error."""
     random, folders = np.random.default_rng(0), []
-    for number in range(30):
+    for number in range(20):
         report = synthetic()
         for _ in range(random.integers(1, 4)):
             _damage(report, random)
@@ -233,8 +231,8 @@ def test_whatever_passes_the_check_can_be_shown(browser, tmp_path):
         except ArtifactError:
             continue
     assert len(folders) >= 5
-    page = browser.open(write_page(tmp_path / "all.html", folders[:25]))
-    for number in range(len(folders[:25])):
+    page = browser.open(write_page(tmp_path / "all.html", folders[:10]))
+    for number in range(len(folders[:10])):
         page.locator("#which").select_option(str(number))
         page.wait_for_timeout(100)
         assert browser.problems == [], folders[number]

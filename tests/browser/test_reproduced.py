@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bayesin.reproduce import read_reproduction, write_reproduction
+from bayesin.lab.papers import read_reproduction, write_reproduction
 
 NUMBERS = Path(__file__).resolve().parents[2] / "results" / "numbers" / "table1.json"
 

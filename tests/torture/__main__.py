@@ -10,12 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from . import disk, files, guided, kill, load, same, science, together
-from .common import Tally, dump
+from .common import Tally, dump, import_everything
 
 # Fault -> (function, tries at count 100), the cheap ones first.
 FAULTS: dict[str, tuple[Callable[[int, Path], list[Tally]], int]] = {
     "science": (science.refusals, 1),
     "edges": (science.edges, 100),
+    "programs": (science.programs, 200),
     "files": (files.fuzz, 1000),
     "flips": (files.flips, 600),
     "checkpoints": (files.checkpoints, 200),
@@ -61,8 +62,7 @@ def main() -> int:
 
 def _apart(function: Callable[[int, Path], list[Tally]], count: int, scratch: Path) -> list[dict]:
     """Runs a fault in a fork, so that this process stays one that can be forked: JAX is imported and not started."""
-    import bayesin.cli.main  # noqa: F401
-
+    import_everything()
     scratch.mkdir(parents=True)
     pid = os.fork()
     if pid == 0:

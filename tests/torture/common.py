@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -70,12 +71,20 @@ class Child:
         return self.log.read_text(errors="replace")[-2000:] if self.log.exists() else ""
 
 
+def import_everything() -> None:
+    """Imports what verbs import on their way, so that forks begin with work; JAX is imported and not started."""
+
+    with suppress(ImportError):
+        import sklearn.datasets  # noqa: F401
+
+
 def start(argv: list[str], log: Path, *, limit: int | None = None, cwd: Path | None = None) -> Child:
     """Runs a verb in a fork of this process, which has imported everything and started nothing.
 
     So a random moment is a moment of work, not of importing. `limit` bounds the size of files, as a quota does.
     """
-    import bayesin.cli.main  # imported once, before the first fork
+    import_everything()
+    import bayesin.cli.main
 
     ready, begins = os.pipe()
     pid = os.fork()
@@ -141,9 +150,9 @@ def differences(found: dict[str, bytes], wanted: dict[str, bytes]) -> list[str]:
 def whole(folder: Path) -> list[str]:
     """What is half-written under its final name: every artifact must be whole or absent, whenever one looks."""
     from bayesin.errors import BayesinError
-    from bayesin.files import read_json
+    from bayesin.json_files import read_json
     from bayesin.store import load_posterior
-    from bayesin.tensors import read_tensors
+    from bayesin.store.tensors import read_tensors
 
     problems = []
     for path in folder.rglob("*"):

@@ -43,8 +43,8 @@ def _fuzz(name: str, place: Path, arguments: list[str]) -> None:
     import atheris  # pyright: ignore[reportMissingImports]
 
     with atheris.instrument_imports(include=["bayesin"]):
-        import bayesin.experiments.campaign
-        import bayesin.report  # noqa: F401
+        import bayesin.lab.campaign
+        import bayesin.lab.report  # noqa: F401
 
     from .files import judge, read_quietly
 

@@ -118,7 +118,7 @@ def _soak(count: int, folder: Path) -> tuple[str, list[str]]:
 
 def _page(count: int, folder: Path) -> tuple[str, list[str]]:
     """A page over 200 runs."""
-    from bayesin.report import write_page, write_report
+    from bayesin.lab.report import write_page, write_report
 
     size, draws = max(2, 2 * count), np.random.default_rng(0)
     for number in range(size):
@@ -138,8 +138,8 @@ def _page(count: int, folder: Path) -> tuple[str, list[str]]:
 def _campaign(count: int, folder: Path) -> tuple[str, list[str]]:
     """A campaign of 500 tiny runs: 50 packs of ten that share a program."""
     from bayesin import VI
-    from bayesin.experiments import RunConfig
-    from bayesin.experiments.campaign import Train, run_local
+    from bayesin.lab.campaign import TrainTask, run_local
+    from bayesin.lab.runs import RunConfig
 
     size = max(2, 5 * count)
     configs = [
@@ -156,7 +156,7 @@ def _campaign(count: int, folder: Path) -> tuple[str, list[str]]:
         for number in range(size)
     ]
     began = time.monotonic()
-    standing = run_local([Train(config) for config in configs], folder)
+    standing = run_local([TrainTask(config) for config in configs], folder)
     took = time.monotonic() - began
     undone = [name for name, one in standing.items() if one.state != "done"]
     left = [path.name for path in folder.glob(".*")]

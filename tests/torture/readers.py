@@ -61,7 +61,7 @@ def _alignment(path: Path) -> Any:
 
 
 def _tensors(path: Path) -> Any:
-    from bayesin.tensors import read_tensors
+    from bayesin.store.tensors import read_tensors
 
     arrays, strings = read_tensors(path)
     return plain(arrays), strings
@@ -89,22 +89,22 @@ def _spec(path: Path) -> Any:
 
 
 def _config(path: Path) -> Any:
-    from bayesin.experiments import RunConfig
-    from bayesin.files import read_json
+    from bayesin.json_files import read_json
+    from bayesin.lab.runs import RunConfig
 
     config = RunConfig.from_json(read_json(path))
     return config.hash, config.name
 
 
 def _metrics(path: Path) -> Any:
-    from bayesin.experiments.metrics import read_metrics
+    from bayesin.lab.runs.records import read_metrics
 
     return read_metrics(path.parent)
 
 
 def _run(path: Path) -> Any:
     """A run that is done, as `bayesin train` finds it."""
-    from bayesin.experiments import RunConfig, run
+    from bayesin.lab.runs import RunConfig, run
 
     for name in ("config.json", "provenance.json", "results.json", "posterior-0.safetensors"):
         if name != path.name:
@@ -114,19 +114,19 @@ def _run(path: Path) -> Any:
 
 
 def _report(path: Path) -> Any:
-    from bayesin.report import write_page
+    from bayesin.lab.report import write_page
 
     return write_page(path.parent / "page.html", [path]).stat().st_size > 0
 
 
 def _campaign(path: Path) -> Any:
-    from bayesin.experiments.campaign import read_campaigns
+    from bayesin.lab.campaign import read_campaign
 
     folder = path.parent / "campaigns"
     folder.mkdir()
     path.rename(folder / path.name)
-    found = read_campaigns(path.parent)
-    return [(one.name, one.counts) for one in found]
+    found = read_campaign(folder / path.name)
+    return found.name, found.counts
 
 
 def _npz(path: Path) -> Any:
@@ -138,7 +138,7 @@ def _npz(path: Path) -> Any:
 
 def checkpoint(folder: Path) -> Any:
     """A copy of the checkpoint, which is a folder of files; damage makes it go, and must not make it lie."""
-    from bayesin.inference.checkpoint import Checkpoints
+    from bayesin.store.checkpoints import Checkpoints
 
     like = [np.zeros((2, 3), np.float32), np.zeros(2, np.int32), np.zeros((2, 0), np.float32)]
     checkpoints = Checkpoints(folder, {"key": [0, 1], "settings": [{"epochs": 3}]}, 100)
@@ -150,14 +150,13 @@ def checkpoint(folder: Path) -> Any:
 
 
 def _idx(path: Path) -> Any:
-    from bayesin.data.content import gunzip
-    from bayesin.data.idx import parse_idx
+    from bayesin.data.formats import gunzip, parse_idx
 
     return plain(parse_idx(gunzip(path.read_bytes(), path, 1 << 20), 3, str(path)))
 
 
 def _cifar(path: Path) -> Any:
-    from bayesin.data.cifar import parse_cifar
+    from bayesin.data.formats import parse_cifar
 
     return plain(parse_cifar(path.read_bytes(), 10, str(path)))
 

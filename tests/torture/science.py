@@ -44,6 +44,27 @@ def edges(count: int, scratch: Path) -> list[Tally]:
     return [tally]
 
 
+def programs(count: int, _: Path) -> list[Tally]:
+    """Random programs with the symmetry that discovery finds in them: permuted, they must compute the same."""
+    import jax
+
+    import bayesin
+    from bayesin.errors import BayesinError
+    from symmetry_programs import Program
+
+    tally, x = Tally("symmetry of random programs"), np.random.default_rng(1).normal(size=(2, 3)).astype(np.float32)
+    for seed in range(100, 100 + count):
+        program = Program(seed, steps=14)
+        params = program.params()
+        try:
+            spec = bayesin.discover(program, params, x)
+            bayesin.verify(program, params, x, spec, key=jax.random.key(seed), trials=1)
+            tally.add([])
+        except BayesinError as error:
+            tally.add([f"seed {seed}: {error}"])
+    return [tally]
+
+
 def net(width: int = 4, inputs: int = 3, classes: int = 3, seed: int = 0, dtype: Any = np.float32) -> dict[str, Any]:
     """Parameters of a network with one hidden layer."""
     draws = np.random.default_rng(seed)
@@ -55,7 +76,7 @@ def apply(params: dict[str, Any], x: Any) -> Any:
     """The network."""
     import jax
 
-    return jax.nn.relu(x @ params["w0"] + params["b0"]) @ params["w1"]
+    return jax.nn.relu(x @ params["w0"] + params["b0"][None]) @ params["w1"]
 
 
 def _wrong(scratch: Path) -> dict[str, tuple[Callable[[], Any], str]]:
@@ -100,7 +121,7 @@ def _wrong(scratch: Path) -> dict[str, tuple[Callable[[], Any], str]]:
         "align: false spec": (
             lambda: b.align(p, q, false_spec, key=key, init={"g0": np.roll(np.arange(3), 1)}, check=(apply, x)),
             "function"),
-        "verify: false spec": (lambda: b.verify(apply, p, x, false_spec, key=key), "no symmetry"),
+        "verify: false spec": (lambda: b.verify(apply, p, x, false_spec, key=key), "not a symmetry"),
         "permute: not a permutation": (lambda: b.permute(p, spec, {group: np.array([0, 0, 1, 2])}), group),
         "permute: too long": (lambda: b.permute(p, spec, {group: np.arange(5)}), group),
         "permute: fractions": (lambda: b.permute(p, spec, {group: np.arange(4) + 0.5}), group),
@@ -116,7 +137,7 @@ def _wrong(scratch: Path) -> dict[str, tuple[Callable[[], Any], str]]:
         "density with negative stds": (lambda: negative.log_density(p), "no density"),
         "density elsewhere": (lambda: gaussian.log_density(wide), "shape"),
         "barrier: more classes than outputs": (
-            lambda: b.barrier(b.geodesic(p, q), apply, (x, y + 1), **evaluate), "3 classes"),
+            lambda: b.barrier(b.geodesic(p, q), apply, (x, y + 1), **evaluate), "3 outputs"),
         "barrier: negative labels": (lambda: b.barrier(b.geodesic(p, q), apply, (x, y - 1), **evaluate), "labels"),
         "barrier: other inputs": (lambda: b.barrier(b.geodesic(p, q), apply, (x[:, :2], y), **evaluate), "shape"),
         "barrier: NaN weights": (lambda: b.barrier(b.geodesic(p, nan), apply, train, **evaluate), "τ"),
@@ -185,7 +206,7 @@ def _edges() -> dict[str, Callable[[], list[Any]]]:
         "train: temperature 1e-20": lambda: trained(net(), x, y, temperature=1e-20),
         "train: temperature 1e20": lambda: trained(net(), x, y, temperature=1e20),
         "train: logits of 1e4": lambda: trained(_louder(net(), 1e4), x, y, explosion=1e9),
-        "wasserstein at 1e19": lambda: [b.paths.wasserstein(_louder(net(), 1e19), net())],
+        "wasserstein at 1e19": lambda: [float(b.paths.wasserstein(_louder(net(), 1e19), net()))],
         "fold equal samples": lambda: _spread_of(b.compact(_twice(net()), b.discover(apply, net(), x), key=key)),
         "density at std 1e-20": lambda: [spread(net(), 1e-20).log_density(net())],
     }

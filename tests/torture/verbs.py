@@ -7,7 +7,7 @@ from pathlib import Path
 from .common import must
 
 TINY = ["--data", "digits", "--limit", "100", "--width", "8", "--depth", "1", "--test-samples", "4"]
-TRAIN = ["train", *TINY, "--batch", "50", "--quiet", "--epochs", "60", "--members", "2", "--checkpoint-epochs", "5"]
+TRAIN = ["train", *TINY, "--batch", "50", "--quiet", "--epochs", "40", "--members", "2", "--checkpoint-epochs", "5"]
 HMC = ["train", *TINY, "--quiet", "--method", "hmc", "--samples", "12", "--burn-in", "4", "--steps", "5"]
 HMC += ["--step-size", "0.01", "--draws-per-file", "3"]
 

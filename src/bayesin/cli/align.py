@@ -4,30 +4,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import jax
 import tyro
-from rich.markup import escape
 
 from ..errors import ConfigError
+from ..lab.runs import AlignedPair, ModelChoice, PosteriorPair, align_pair, find_posterior, load_pair
 from ..store import save_alignment, save_posterior
-from .artifacts import Given, WithModel, find
+from .main import Common
 from .output import Output
-from .pairs import align_pair, load_pair
-from .places import begin_writing, result_folder
+from .output_dir import begin_writing, result_folder
 
 FILES = ("alignment.safetensors", "posterior-0.safetensors")
 
 
 @dataclass(frozen=True)
-class Align(WithModel):
+class Align(ModelChoice, Common):
     """Permute the units of SOURCE so that it lies as close as possible to TARGET, without changing its function.
 
     Writes the moved posterior, and one file with permutations, spec and settings. The inputs are never
     overwritten. RUN#1 picks the second posterior of a run folder.
     """
 
-    target: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TARGET", help_behavior_hint="")] = ""
+    target: Annotated[str, tyro.conf.Positional] = ""
     """Run folder or safetensors file that stays where it is."""
-    source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE", help_behavior_hint="")] = ""
+    source: Annotated[str, tyro.conf.Positional] = ""
     """Run folder or safetensors file whose units are moved."""
     out: Path | None = None
     """Folder for posterior-0.safetensors (the source, moved) and alignment.safetensors. Needed."""
@@ -47,22 +47,47 @@ class Align(WithModel):
     def run(self, out: Output) -> dict[str, Any]:
         if not self.target or not self.source or self.out is None:
             raise ConfigError("needs two posteriors and a place: bayesin align TARGET SOURCE --out FOLDER")
-        given = find(self.target), find(self.source)
-        with result_folder(self.out, FILES, [one.path for one in given], force=self.force) as places:
-            return self._align(out, given, places)
-
-    def _align(self, out: Output, given: tuple[Given, Given], places: list[Path]) -> dict[str, Any]:
-        alignment_to, moved_to = places
-        problem = load_pair(self, *given, spec=self.spec)
-        found = align_pair(
-            problem, out, key=self.key, cost=self.cost, restarts=self.restarts, max_sweeps=self.max_sweeps
-        )
-        settings = {"cost": self.cost, "restarts": self.restarts, "max_sweeps": self.max_sweeps, "key": self.key}
-        settings |= {"target": str(given[0].path), "source": str(given[1].path)} | found.numbers
-        metadata = given[1].metadata | {"aligned_to": str(given[0].path)}
-        begin_writing(places)
-        save_alignment(alignment_to, found.alignment.perms, problem.spec, settings=settings)
-        save_posterior(moved_to, found.alignment.posterior, spec=problem.spec, metadata=metadata)
-        found.show(out, problem)
-        out.line(escape(f"Wrote {moved_to} and {alignment_to}"))
+        target, source = find_posterior(self.target), find_posterior(self.source)
+        with result_folder(self.out, FILES, [target.path, source.path], force=self.force) as places:
+            pair = load_pair(target, source, self, spec=self.spec)
+            search = {"cost": self.cost, "restarts": self.restarts, "max_sweeps": self.max_sweeps, "key": self.key}
+            aligned = align_and_show(out, pair, **search)
+            settings = search | {"target": str(target.path), "source": str(source.path)} | aligned.numbers
+            alignment_to, moved_to = places
+            begin_writing(places)
+            save_alignment(alignment_to, aligned.alignment.perms, pair.spec, settings=settings)
+            metadata = source.metadata | {"aligned_to": str(target.path)}
+            save_posterior(moved_to, aligned.alignment.posterior, spec=pair.spec, metadata=metadata)
+        out.line(f"Wrote {moved_to} and {alignment_to}")
         return {"posterior": str(moved_to), "alignment": str(alignment_to)} | settings
+
+
+def align_and_show(
+    out: Output, pair: PosteriorPair, *, key: int, cost: str = "wasserstein", restarts: int = 1, max_sweeps: int = 100
+) -> AlignedPair:
+    """Aligns while a bar shows the objective, then prints the table of groups and the lines below it."""
+    with out.progress("aligning", None) as bar:
+        aligned = align_pair(
+            pair,
+            key=jax.random.key(key),
+            cost=cost,
+            restarts=restarts,
+            max_sweeps=max_sweeps,
+            on_sweep=lambda sweep: bar.update(0, f"objective {sweep.objective:.6g}"),
+        )
+    numbers = aligned.numbers
+    moved, sizes = numbers["moved"], pair.spec.sizes
+    rows = [[group, size, moved[group], f"{moved[group] / size:.0%}"] for group, size in sizes.items()]
+    rows.append(["all", sum(sizes.values()), sum(moved.values()), ""])
+    out.table("Units moved", ["group", "units", "moved", "share"], rows)
+    out.line(f"W2 distance {numbers['w2_before']:.4g} before, {numbers['w2_after']:.4g} after")
+    state = "converged" if numbers["converged"] else "stopped before it converged; raise --max-sweeps"
+    out.line(f"{numbers['sweeps']} sweeps, {state}, {numbers['seconds']:.2f} s; spec {pair.spec_from}")
+    if numbers["function_change"] is None:
+        out.warn("nothing names the model, so that its function was not compared; --model and --data do")
+    else:
+        out.line(
+            f"The function is preserved: its outputs on {numbers['checked_on']} changed by at most "
+            f"{numbers['function_change']:.1e} of their largest"
+        )
+    return aligned

@@ -1,35 +1,42 @@
 """`bayesin barrier`: the marginal loss on the way between two posteriors, naive and aligned."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import jax
 import tyro
-from rich.markup import escape
 
+from ..data import Dataset
 from ..errors import ArtifactError, ConfigError
-from ..evaluation import Barrier as Found
-from ..evaluation import Normal, barrier, categorical, estimate_seconds
-from ..experiments.clock import Clock
-from ..experiments.demo import first_of_each
-from ..files import read_json, write_json
-from ..paths import as_gaussian, geodesic, is_point, mixture
-from .artifacts import WithModel, find
-from .barrier_page import NUMBERS, write_barrier_page
-from .drawing import can_draw
-from .output import Bar, Output
-from .pairs import Pair, align_pair, load_pair
-from .words import duration
+from ..evaluation import Barrier as BarrierCurve
+from ..evaluation import estimate_seconds
+from ..json_files import plain, read_json, write_json
+from ..lab.report import BARRIER_FORMAT, MeasuredPair, with_plane, write_barrier_report
+from ..lab.runs import (
+    Clock,
+    Measured,
+    ModelChoice,
+    PosteriorFile,
+    find_posterior,
+    first_of_each_class,
+    load_pair,
+    measure_barriers,
+)
+from ..likelihoods import Categorical, Likelihood, Normal
+from ..paths import geodesic, mixture
+from .align import align_and_show
+from .main import Common
+from .output import Output, duration
 
-FORMAT = "bayesin-barrier"
+NUMBERS = "barrier.json"
 SETS = {"test": "Test set", "train": "Training set"}
 LONG = 60.0  # seconds; a longer measurement is announced
 IMAGES = 10  # test images on the page, one of each class
 
 
 @dataclass(frozen=True)
-class Barrier(WithModel):
+class Barrier(ModelChoice, Common):
     """Measure the loss along the Wasserstein geodesic between two posteriors, on the test and the training set.
 
     Without --align the geodesic runs between the posteriors as they are; with it, the second one is also aligned to
@@ -37,9 +44,9 @@ class Barrier(WithModel):
     example, with its Monte-Carlo standard error. The folder gets the numbers, a page that shows them, and figures.
     """
 
-    first: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FIRST", help_behavior_hint="")] = ""
+    first: Annotated[str, tyro.conf.Positional] = ""
     """Run folder or safetensors file at τ = 0."""
-    second: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SECOND", help_behavior_hint="")] = ""
+    second: Annotated[str, tyro.conf.Positional] = ""
     """Run folder or safetensors file at τ = 1."""
     align: bool = False
     """Also align the second posterior to the first, and measure again."""
@@ -67,97 +74,109 @@ class Barrier(WithModel):
     def run(self, out: Output) -> dict[str, Any]:
         if not self.first or not self.second:
             raise ConfigError("needs two posteriors: bayesin barrier FIRST SECOND --align")
-        numbers = _place(self.out)
-        given = find(self.first), find(self.second)
-        pair = load_pair(self, *given, spec=self.spec, symmetry=self.align, data_needed=True)
-        log_likelihood = self._log_likelihood(pair)
+        numbers = _numbers_file(self.out)
+        files = find_posterior(self.first), find_posterior(self.second)
+        pair = load_pair(*files, self, spec=self.spec, symmetry=self.align, data_needed=True)
+        measured = MeasuredPair(pair, {}, prior_variance=files[0].prior_variance)
+        likelihood = self._likelihood(measured.data)
+        result: dict[str, Any] = {"format": BARRIER_FORMAT, "version": 1}
+        result |= {"first": str(files[0].path), "second": str(files[1].path)}
+        result |= {"samples": self.samples, "taus": self.taus, "key": self.key}
         paths: dict[str, Any] = {"naive": geodesic(pair.target, pair.source)}
         clock = Clock()
-        result: dict[str, Any] = {
-            "format": FORMAT,
-            "version": 1,
-            "first": str(given[0].path),
-            "second": str(given[1].path),
-        }
-        result |= {"samples": self.samples, "taus": self.taus, "key": self.key}
-        aligned = None
         if self.align:
             with clock("align"):
-                aligned = align_pair(
-                    pair, out, key=self.key, cost="wasserstein", restarts=self.restarts, max_sweeps=100
-                )
-            aligned.show(out, pair)
-            paths["aligned"] = geodesic(pair.target, aligned.alignment.posterior)
+                aligned = align_and_show(out, pair, key=self.key, restarts=self.restarts)
+            measured, paths = replace(measured, aligned=aligned), aligned.paths
             result["alignment"] = aligned.numbers
         if self.control:
             paths["mixture"] = mixture(pair.target, pair.source)
         with clock("measure"):
-            found = self._measure(out, pair, paths, log_likelihood)
-        result["sets"] = {name: {kind: one.to_json() for kind, one in kinds.items()} for name, kinds in found.items()}
+            measured = replace(measured, barriers=self._measure(out, measured, paths, likelihood))
+        result["sets"] = plain(measured.barriers)
         write_json(numbers, result)
         page = None
-        if self.page and numbers != self.out and can_draw(out):
-            page = write_barrier_page(out, self, pair, given, found, aligned, log_likelihood, clock.seconds)
-        out.line(escape(f"Wrote {numbers}" if page is None else f"Wrote {numbers}; open {page.resolve().as_uri()}"))
+        if self.page and numbers != self.out and out.can_draw():
+            page = self._write_page(out, measured, files, likelihood, clock)
+        out.line(f"Wrote {numbers}" if page is None else f"Wrote {numbers}; open {page.resolve().as_uri()}")
         return result | {"file": str(numbers), "page": None if page is None else str(page)}
 
     def _measure(
-        self, out: Output, pair: Pair, paths: dict[str, Any], log_likelihood: Any
-    ) -> dict[str, dict[str, Found]]:
-        sets = _sets(pair, self.sets)
-        self._announce(out, pair, sets, len(paths))
-        found: dict[str, dict[str, Found]] = {name: {} for name in sets}
-        with out.progress("measuring", len(sets) * len(paths) * self.taus) as bar:
-            for number, (name, kind) in enumerate([(name, kind) for name in sets for kind in paths]):
-                found[name][kind] = barrier(
-                    paths[kind],
-                    pair.model.apply,  # pyright: ignore[reportOptionalMemberAccess]
-                    sets[name],
-                    key=jax.random.key(self.key),
-                    samples=self.samples,
-                    taus=self.taus,
-                    log_likelihood=log_likelihood,
-                    keep=_images(pair) if name == "test" else (),
-                    on_tau=_teller(bar, number * self.taus, f"{kind}, {name} set"),
-                )
-        _show(out, found)
-        return found
+        self, out: Output, measured: MeasuredPair, paths: dict[str, Any], likelihood: Likelihood
+    ) -> dict[str, dict[str, BarrierCurve]]:
+        data = measured.data
+        images = () if data.classes is None else first_of_each_class(data.y_test)[:IMAGES]
+        sets = {"test": Measured(data.x_test, data.y_test, self.samples, images)}
+        sets["train"] = Measured(data.x_train, data.y_train, self.samples)
+        sets = {name: examples for name, examples in sets.items() if self.sets in ("both", name)}
+        self._announce(out, measured, [examples.x for examples in sets.values()], len(paths))
+        with out.progress("measuring", None) as bar:
+            curves = measure_barriers(
+                paths,
+                measured.model.apply,
+                sets,
+                key=jax.random.key(self.key),
+                taus=self.taus,
+                on_point=lambda done, points, note: bar.update(done, note, points),
+                likelihood=likelihood,
+            )
+        for name, kinds in curves.items():
+            columns = ["path", "barrier", "at τ", "over mean", "losses", "accuracy, %"]  # fits 80 characters
+            rows = [[kind, *_row(curve)] for kind, curve in kinds.items()]
+            out.table(f"{SETS[name]}: loss on the way, nats per example", columns, rows)
+        return curves
 
-    def _announce(self, out: Output, pair: Pair, sets: dict[str, tuple[Any, Any]], paths: int) -> None:
-        ends = [as_gaussian(end) for end in (pair.target, pair.source)]
-        samples = 1 if all(is_point(end) for end in ends) else self.samples
-        apply = pair.model.apply  # pyright: ignore[reportOptionalMemberAccess]
-        inputs = [x for x, _ in sets.values()]
-        one = sum(estimate_seconds(apply, ends[0].mean, x, samples=samples, taus=self.taus) for x in inputs)
-        if one * paths > LONG:
+    def _announce(self, out: Output, measured: MeasuredPair, inputs: list[Any], paths: int) -> None:
+        samples = 1 if measured.points else self.samples
+        apply, mean, taus = measured.model.apply, measured.ends[0].mean, self.taus
+        seconds = paths * sum(estimate_seconds(apply, mean, x, samples=samples, taus=taus) for x in inputs)
+        if seconds > LONG:
             out.warn(
-                f"this takes about {duration(one * paths)}: {paths} paths × {self.taus} points × {samples} draws "
+                f"this takes about {duration(seconds)}: {paths} paths × {self.taus} points × {samples} draws "
                 f"× {sum(map(len, inputs)):,} examples; --samples, --taus, --limit and --sets test make it shorter"
             )
 
-    def _log_likelihood(self, pair: Pair) -> Any:
-        if pair.data is None or pair.data.classes is not None:
-            return categorical
+    def _write_page(
+        self,
+        out: Output,
+        measured: MeasuredPair,
+        files: tuple[PosteriorFile, ...],
+        likelihood: Likelihood,
+        clock: Clock,
+    ) -> Path:
+        data = measured.data
+        with out.progress("plane", None) as bar, clock("plane"):
+            measured = with_plane(
+                measured,
+                key=jax.random.key(self.key),
+                work=2 * self.taus * self.samples * len(data.x_test),
+                on_point=lambda done, points: bar.update(done, "", points),
+                likelihood=likelihood,
+            )
+        shown = {
+            "first": files[0].text,
+            "second": files[1].text,
+            "data": f"{data.name}, {len(data):,} training and {len(data.x_test):,} test examples",
+            "model": files[0].model_words,
+            "weight samples": f"{self.samples:,}",
+            "points on a path": str(self.taus),
+            "key": str(self.key),
+            "starts of the alignment": str(self.restarts) if self.align else "",
+        }
+        config = {name: text for name, text in shown.items() if text}
+        links = {NUMBERS: "all curves, with errors and settings"}
+        with out.progress("writing the page", None):
+            return write_barrier_report(self.out, measured, config=config, seconds=clock.seconds, files=links)
+
+    def _likelihood(self, data: Dataset) -> Likelihood:
+        if data.classes is not None:
+            return Categorical()
         if self.noise is None or not self.noise > 0:
             raise ConfigError("a regression needs --noise, the standard deviation of its likelihood")
         return Normal(self.noise)
 
 
-def _sets(pair: Pair, which: str) -> dict[str, tuple[Any, Any]]:
-    if pair.data is None:
-        raise ConfigError("nothing names the data to measure on; use --data")
-    data = pair.data
-    sets = {"test": (data.x_test, data.y_test), "train": (data.x_train, data.y_train)}
-    return sets if which == "both" else {which: sets[which]}
-
-
-def _images(pair: Pair) -> Any:
-    """The first test example of each of the first classes; none for a regression."""
-    data = pair.data
-    return () if data is None or data.classes is None else first_of_each(data.y_test)[:IMAGES]
-
-
-def _place(path: Path) -> Path:
+def _numbers_file(path: Path) -> Path:
     """The file for the numbers. An older result may be replaced, anything else not."""
     if path.suffix in (".html", ".safetensors") or (path.suffix != ".json" and path.is_file()):
         raise ConfigError(f"--out {path}: choose another name, of a folder or of a file that ends in .json")
@@ -177,26 +196,15 @@ def _is_ours(numbers: Path) -> bool:
         content = read_json(numbers)
     except ArtifactError:
         return False
-    return isinstance(content, dict) and content.get("format") == FORMAT
+    return isinstance(content, dict) and content.get("format") == BARRIER_FORMAT
 
 
-def _teller(bar: Bar, before: int, label: str) -> Any:
-    return lambda done, tau, loss: bar.update(before + done, f"{label}: loss {loss:.4f} at τ = {tau:.2f}")
-
-
-def _show(out: Output, found: dict[str, dict[str, Found]]) -> None:
-    columns = ["path", "barrier", "at τ", "over mean", "losses", "accuracy, %"]  # fits 80 characters
-    for name, kinds in found.items():
-        rows = [[kind, *_row(one)] for kind, one in kinds.items()]
-        out.table(f"{SETS[name]}: loss on the way, nats per example", columns, rows)
-
-
-def _row(one: Found) -> list[str]:
-    accuracy = "–" if one.accuracy is None else f"{100 * one.accuracy[0]:.1f}, {100 * one.accuracy[-1]:.1f}"
+def _row(curve: BarrierCurve) -> list[str]:
+    accuracy = curve.accuracy
     return [
-        f"{one.value:.4f} ± {one.standard_error:.4f}",
-        f"{one.argmax:.2f}",
-        f"{one.value_over_mean:.4f}",
-        f"{one.nll[0]:.3f}, {one.nll[-1]:.3f}",
-        accuracy,
+        f"{curve.value:.4f} ± {curve.standard_error:.4f}",
+        f"{curve.argmax:.2f}",
+        f"{curve.value_over_mean:.4f}",
+        f"{curve.nll[0]:.3f}, {curve.nll[-1]:.3f}",
+        "–" if accuracy is None else f"{100 * accuracy[0]:.1f}, {100 * accuracy[-1]:.1f}",
     ]

@@ -1,16 +1,16 @@
 """`bayesin completion`: a script with which bash, zsh or fish completes verbs, flags and their known values.
 
-The script holds everything as text, so that completing is instant and imports nothing.
+The script holds everything as text, so that completing is instant. The one that tyro writes starts Python at every
+key, and completes no positional word: no run folder, no `data fetch mnist`.
 """
 
-import dataclasses
 import shlex
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal
 
 import tyro
 
-from ..data import NAMES
+from ..data import NAMES as DATASETS
 from .main import VERBS, Common, load_verb
 from .output import Output
 
@@ -47,24 +47,23 @@ class Completion(Common):
     """Which shell."""
 
     def run(self, out: Output) -> dict[str, Any]:
-        verbs = {name: _flags(name) for name in VERBS}
+        verbs = {name: _values(name) for name in VERBS}
         script = _fish(verbs) if self.shell == "fish" else _bash(verbs) + END[self.shell]
         if not (out.quiet or out.as_json):
             print(script, end="")
         return {"shell": self.shell, "script": script}
 
 
-def _flags(name: str) -> dict[str, list[str]]:
-    """Every flag of a verb, and the values it takes where they are known; "" stands for its positional word."""
-    from .parsing import choices_of, flag_of
+def _values(name: str) -> dict[str, list[str]]:
+    """Every flag of a verb, and the values it takes where they are known; "" stands for its positional words."""
+    from .parsing import arguments
 
-    verb, found = load_verb(name), {}
-    hints = get_type_hints(verb, include_extras=True)
-    for field in dataclasses.fields(verb):
-        flag = flag_of(field, hints[field.name])
-        words = list(NAMES) if field.name in ("data", "names") else choices_of(hints[field.name])
-        found[flag] = [*found.get(flag, []), *words]
-    return found | {"--help": []}
+    values: dict[str, list[str]] = {}
+    for argument in arguments(load_verb(name)).values():
+        known = list(DATASETS) if argument.name in ("--data", "NAMES") else list(argument.choices)
+        flag = "" if argument.positional else argument.name
+        values[flag] = values.get(flag, []) + known
+    return values
 
 
 def _bash(verbs: dict[str, dict[str, list[str]]]) -> str:

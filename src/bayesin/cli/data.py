@@ -5,10 +5,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
-from rich.markup import escape
 
-from ..data import NAMES, SOURCES, check, fetch, load
-from ..data.locate import locate
+from ..data import NAMES, SOURCES, check, fetch, load, locate
 from ..errors import ConfigError
 from .main import Common
 from .output import Output
@@ -24,9 +22,7 @@ class Data(Common):
 
     action: Annotated[Literal["list", "fetch", "check"], tyro.conf.Positional] = "list"
     """What to do."""
-    names: Annotated[
-        tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="NAME...", help_behavior_hint="")
-    ] = ()
+    names: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
     """mnist, fashion-mnist, cifar10, cifar100, digits; for check also the path of an .npz file."""
     root: Path | None = None
     """Folder to look in first, and to fetch to."""
@@ -42,8 +38,8 @@ class Data(Common):
             raise ConfigError(f"say which data set to {self.action}: bayesin data {self.action} mnist")
         if not self.timeout > 0:
             raise ConfigError(f"--timeout needs a positive number of seconds, not {self.timeout}")
-        one = self._fetch if self.action == "fetch" else self._check
-        return {"action": self.action, "datasets": [one(name, out) for name in self.names]}
+        act = self._fetch if self.action == "fetch" else self._check
+        return {"action": self.action, "datasets": [act(name, out) for name in self.names]}
 
     def _list(self, out: Output) -> dict[str, Any]:
         rows = [_describe(name, self.root) for name in self.names or NAMES]
@@ -69,16 +65,16 @@ class Data(Common):
 
             fetched = fetch(name, self.root, mirrors=self.mirror or None, timeout=self.timeout, on_progress=report)
         what = f"{len(fetched.downloaded)} downloaded, all compared" if fetched.downloaded else "already here"
-        out.line(f"{name}: {what}, in {escape(str(fetched.folder))}")
+        out.line(f"{name}: {what}, in {fetched.folder}")
         return {"name": name, "folder": str(fetched.folder), "downloaded": list(fetched.downloaded)}
 
     def _check(self, name: str, out: Output) -> dict[str, Any]:
         if name in SOURCES:
-            found = check(name, self.root)
-            out.line(f"{name}: {len(found.paths)} files as published, in {escape(str(found.folder))}")
-            return {"name": name, "folder": str(found.folder), "files": [str(p) for p in found.paths.values()]}
+            files = check(name, self.root)
+            out.line(f"{name}: {len(files.paths)} files as published, in {files.folder}")
+            return {"name": name, "folder": str(files.folder), "files": [str(p) for p in files.paths.values()]}
         data = load(name, self.root)
-        out.line(escape(repr(data)))
+        out.line(repr(data))
         return {"name": name, "training": len(data), "test": len(data.x_test), "classes": data.classes}
 
 
@@ -88,15 +84,15 @@ def _describe(name: str, root: Path | None) -> dict[str, Any]:
     if name not in SOURCES:
         raise ConfigError(f"'bayesin data list' knows {', '.join(NAMES)}; there is no '{name}'")
     source = SOURCES[name]
-    found = locate(source, root)
+    here = locate(source, root)
     return {
         "name": name,
         "shape": list(source.shape),
         "classes": source.classes,
-        "bytes": found.bytes if found else None,
-        "found": found is not None and not found.missing(source),
-        "folder": str(found.folder) if found else None,
-        "missing": found.missing(source) if found else [file.name for file in source.files],
+        "bytes": here.bytes if here else None,
+        "found": here is not None and not here.missing(source),
+        "folder": str(here.folder) if here else None,
+        "missing": here.missing(source) if here else [file.name for file in source.files],
     }
 
 
@@ -105,7 +101,7 @@ def _place(row: dict[str, Any]) -> str:
         return "in scikit-learn"
     if row["folder"] is None:
         return "not here"
-    return escape(row["folder"]) if row["found"] else f"{escape(row['folder'])}, without {', '.join(row['missing'])}"
+    return row["folder"] if row["found"] else f"{row['folder']}, without {', '.join(row['missing'])}"
 
 
 def _size(number: int | None) -> str:

@@ -21,8 +21,8 @@ class Demo(Common):
     """Seed of everything that is random."""
 
     def run(self, out: Output) -> dict[str, Any]:
-        from ..experiments.demo import DemoProgress, run_demo
-        from ..report.demo import write_demo_report
+        from ..lab.demo import SETS, DemoProgress, run_demo
+        from ..lab.report import write_demo_report
 
         with out.progress("demo", 100) as bar:
 
@@ -32,31 +32,24 @@ class Demo(Common):
             demo = run_demo(self.out, self.key, on_progress=tell)
             bar.update(100, "writing the page")
             page = write_demo_report(self.out, demo)
-        out.table("Two posteriors of the digits", ["", "measured"], _rows(demo))
+        out.table("Two posteriors of the digits", ["", "measured"], _rows(demo, SETS))
         out.line(f"Open {page.resolve().as_uri()}")
         return _result(demo, page)
 
 
-def _rows(demo: Any) -> list[list[str]]:
-    from ..experiments.demo import SETS
-
+def _rows(demo: Any, sets: dict[str, str]) -> list[list[str]]:
     first, second = demo.accuracies
     moved, units = demo.units_moved
     rows = [["test accuracy", f"{100 * first:.1f} % and {100 * second:.1f} %"]]
     for name, kinds in demo.barriers.items():
-        naive, aligned = kinds["naive"], kinds["aligned"]
-        share = f" ({100 * aligned.value / naive.value:.1f} %)" if naive.value > 0 else ""
-        what = SETS[name]
-        rows.append([f"barrier without alignment, {what}", _nats(naive)])
-        rows.append([f"barrier after alignment, {what}", _nats(aligned) + share])
+        naive, aligned = ((kinds[kind].value, kinds[kind].standard_error) for kind in ("naive", "aligned"))
+        share = f" ({100 * aligned[0] / naive[0]:.1f} %)" if naive[0] > 0 else ""
+        rows.append([f"barrier without alignment, {sets[name]}", "{:.3f} ± {:.3f} nats".format(*naive)])
+        rows.append([f"barrier after alignment, {sets[name]}", "{:.3f} ± {:.3f} nats".format(*aligned) + share])
     rows.append(["units moved", f"{moved} of {units}"])
-    rows.append(["largest change of an output by moving them", f"{demo.function_gap:.1e}"])
+    rows.append(["largest change of an output by moving them", f"{demo.function_change:.1e} of the largest"])
     rows.append(["seconds", f"{sum(demo.seconds.values()):.0f}"])
     return rows
-
-
-def _nats(barrier: Any) -> str:
-    return f"{barrier.value:.3f} ± {barrier.standard_error:.3f} nats"
 
 
 def _result(demo: Any, page: Path) -> dict[str, Any]:
@@ -70,7 +63,7 @@ def _result(demo: Any, page: Path) -> dict[str, Any]:
         "barrier": barriers,
         "units_moved": demo.units_moved[0],
         "units": demo.units_moved[1],
-        "function_gap": demo.function_gap,
+        "function_gap": demo.function_change,
         "converged": demo.alignment.converged,
         "seconds": {name: round(value, 2) for name, value in demo.seconds.items()},
         "settings": asdict(demo.settings),

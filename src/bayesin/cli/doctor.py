@@ -1,12 +1,9 @@
 """`bayesin doctor`: what this machine has, what is missing, and how to mend it."""
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rich.markup import escape
-
-from .checks import CHECKS, Check
+from ..lab import machine
 from .main import Common
 from .output import Output
 
@@ -22,33 +19,19 @@ class Doctor(Common):
     """
 
     def run(self, out: Output) -> dict[str, Any]:
-        checks: list[Check] = []
-        with out.progress("examining", len(CHECKS)) as bar:
-            for done, (subject, examine) in enumerate(CHECKS.items()):
+        checks: list[machine.Check] = []
+        with out.progress("examining", len(machine.CHECKS)) as bar:
+            for done, subject in enumerate(machine.CHECKS):
                 bar.update(done, subject)
-                checks += _examined(subject, examine)
-        out.table("", ["subject", "state", "found"], [_row(check) for check in checks])
+                checks += machine.examine(subject)
+        rows = [[check.subject, check.status, check.found] for check in checks]
+        out.table("", ["subject", "state", "found"], rows, COLOURS)
         remedies = [check for check in checks if check.remedy]
         if remedies:
-            out.table("", ["subject", "what to do"], [[check.subject, escape(check.remedy)] for check in remedies])
+            out.table("", ["subject", "what to do"], [[check.subject, check.remedy] for check in remedies])
         problems = [check for check in checks if check.status == "problem"]
         warnings = sum(check.status == "warning" for check in checks)
         out.line(f"Problems: {len(problems)}, warnings: {warnings}." if problems or warnings else "All is well.")
         if problems and self.quiet:
-            out.warn(escape("; ".join(f"{check.subject}: {check.found}" for check in problems)))
+            out.warn("; ".join(f"{check.subject}: {check.found}" for check in problems))
         return {"checks": [asdict(check) for check in checks], "exit_code": int(bool(problems))}
-
-
-def _examined(subject: str, examine: Callable[[], list[Check]]) -> list[Check]:
-    """A check that itself fails is a finding too."""
-    try:
-        return examine()
-    except Exception as error:
-        first = (str(error).strip().splitlines() or [""])[0]
-        remedy = "pip install --force-reinstall bayesin"
-        return [Check(subject, "problem", f"{type(error).__name__}: {first}", remedy)]
-
-
-def _row(check: Check) -> list[str]:
-    colour = COLOURS[check.status]
-    return [check.subject, f"[{colour}]{check.status}[/]", escape(check.found)]

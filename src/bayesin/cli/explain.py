@@ -10,17 +10,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import jax
-import jax.numpy as jnp
 import tyro
-from rich.markup import escape
 
-from .. import files
 from ..data import NAMES, SOURCES, load
 from ..errors import ConfigError, did_you_mean
-from ..models import build
-from ..models.build import WIDTHS
-from ..models.loading import BATCH, Loaded
-from ..models.loading import load as load_model
+from ..json_files import read_json, write_json
+from ..models import WIDTHS, Loaded, build, example_input
+from ..models import load as load_model
 from ..symmetry import Explanation, PermutationSpec, discover, explain, verify
 from .main import Common
 from .output import Output
@@ -42,7 +38,7 @@ class Explain(Common):
     that returns one of them. Without an example, --input-shape gives the shape of one.
     """
 
-    model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
+    model: Annotated[str, tyro.conf.Positional]
     """What to explain."""
     data: str | None = None
     """Data set that gives the shape of the input and the number of classes; mnist for mlp, cifar10 for resnet20."""
@@ -66,22 +62,22 @@ class Explain(Common):
     def run(self, out: Output) -> dict[str, Any]:
         start = time.perf_counter()
         if self.model.endswith(".json"):
-            spec, found = PermutationSpec.from_json(files.read_json(self.model)), {}
+            spec, checked = PermutationSpec.from_json(read_json(self.model)), {}
         else:
-            spec, found = self._discover(out)
+            spec, checked = self._discover(out)
         explanation = explain(spec)
         summary = {
             "model": self.model,
             "parameters": sum(math.prod(spec.shape(path)) for path in spec.axes),
             "tensors": len(spec.parameters),
             "log10_copies": sum(math.lgamma(size + 1) for size in spec.sizes.values()) / math.log(10),
-            **found,
+            **checked,
             "seconds": time.perf_counter() - start,
         }
         _show(out, explanation, summary)
         if self.out is not None:
-            files.write_json(self.out, spec.to_json())
-            out.line(f"Saved to {escape(str(self.out))}.")
+            write_json(self.out, spec.to_json())
+            out.line(f"Saved to {self.out}.")
         return {
             **summary,
             "groups": [asdict(line) for line in explanation.groups],
@@ -113,7 +109,7 @@ class Explain(Common):
         shape, classes = self._shape_of_data()
         model = build(self.model, shape, classes, width=self.width, depth=self.depth, norm=self.norm)
         params = jax.eval_shape(model.init, key)  # shapes are enough, and `verify` draws its own values
-        return Loaded(model.apply, params, jax.ShapeDtypeStruct((BATCH, *shape), jnp.float32), self.model)
+        return Loaded(model.apply, params, example_input(shape), self.model)
 
     def _shape_of_data(self) -> tuple[tuple[int, ...], int]:
         if self.input_shape is not None:
@@ -147,7 +143,7 @@ def _show(out: Output, explanation: Explanation, summary: dict[str, Any]) -> Non
     reasons: dict[str, list[Any]] = {}
     for line in explanation.fixed:
         reasons.setdefault(line.reason or "not said", []).append(f"{line.tensor}: {line.size}")
-    fixed = [[escape(reason), len(axes), _readable(axes)] for reason, axes in reasons.items()]
+    fixed = [[reason, len(axes), _readable(axes)] for reason, axes in reasons.items()]
     if fixed:
         out.table("Fixed axes", ["why", "axes", "where, and of which size"], fixed)
     out.line(f"{summary['parameters']:,} parameters in {summary['tensors']} tensors.")
@@ -176,7 +172,7 @@ def _readable(names: Iterable[str]) -> str:
         if len(numbers) > 1:
             left[left.index(members[numbers[0]])] = f"{before}{{{_ranges(numbers)}}}{after}"
             left = [name for name in left if name not in members.values()]
-    return escape(", ".join(left))
+    return ", ".join(left)
 
 
 def _ranges(numbers: list[str]) -> str:

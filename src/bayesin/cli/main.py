@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from ..errors import BayesinError, ConfigError, did_you_mean
+from ..errors import BayesinError, ConfigError, did_you_mean, first_line
 from .output import Output
 
 
@@ -98,7 +98,7 @@ def main(argv: list[str] | None = None) -> int:
     except Exception as error:
         if debug:
             raise
-        return _fail(f"unexpected {type(error).__name__}: {_first_line(error)} (--debug shows the traceback)", 1)
+        return _fail(f"unexpected {type(error).__name__}: {first_line(error)} (--debug shows the traceback)", 1)
 
 
 @contextmanager
@@ -156,20 +156,8 @@ def _overview() -> None:
 
 
 def _fail(message: str, code: int) -> int:
-    # Names come from files: what is no character to print could drive the terminal.
-    message = "".join(one if one.isprintable() else repr(one)[1:-1] for one in message)
-    Output().errors.print(f"[bold red]bayesin:[/] {_escape(message)}")
+    Output().fail(message)
     return code
-
-
-def _escape(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or ["no message"])[0][:300]
 
 
 if __name__ == "__main__":

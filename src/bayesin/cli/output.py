@@ -1,39 +1,60 @@
-"""What a verb may say: tables and lines for people, one JSON object for machines, bars for both to ignore."""
+"""What a verb may say: tables and lines for people, one JSON object for machines, progress bars for a terminal.
 
+Names come from files, and what is no printable character could drive the terminal. All that is printed passes
+through `printable` here, and is text: nothing in it is taken for markup.
+"""
+
+import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column, Table
+from rich.text import Text
+
+LONG_UNITS, SHORT_UNITS = ("seconds", "minutes", "hours"), ("s", "min", "h")
+DRAWN_WITH = ("plotly", "matplotlib")
 
 
 class Output:
-    """People read standard output, machines too (`--json`); bars and warnings go to standard error."""
+    """People read standard output, machines too (`--json`); bars, warnings and errors go to standard error."""
 
     def __init__(self, *, as_json: bool = False, quiet: bool = False):
         self.as_json, self.quiet = as_json, quiet
         self.console = Console(quiet=as_json or quiet, highlight=False)
         self.errors = Console(stderr=True, highlight=False, soft_wrap=True)
 
-    def line(self, text: str = "") -> None:
+    def line(self, text: str) -> None:
         """Prints one line, unless quiet or in JSON."""
-        self.console.print(text, soft_wrap=True)
+        self.console.print(Text(printable(text)), soft_wrap=True)
 
     def warn(self, text: str) -> None:
         """Prints one line to standard error, always."""
-        self.errors.print(f"[yellow]warning:[/] {text}")
+        self.errors.print(Text.assemble(("warning: ", "yellow"), printable(text)))
 
-    def table(self, title: str, columns: list[str], rows: list[list[Any]]) -> None:
-        """Prints a table; the first column is left-aligned, numbers in the others to the right."""
-        table = Table(title=title or None, title_justify="left", title_style="bold", header_style="bold")
+    def fail(self, text: str) -> None:
+        """Prints the one line with which a verb that failed ends."""
+        self.errors.print(Text.assemble(("bayesin: ", "bold red"), printable(text)))
+
+    def table(
+        self, title: str, columns: list[str], rows: list[list[Any]], styles: dict[str, str] | None = None
+    ) -> None:
+        """Prints a table; words that are in `styles` are coloured, and columns of numbers stand to the right."""
+        table = Table(
+            title=Text(printable(title)) if title else None,
+            title_justify="left",
+            title_style="bold",
+            header_style="bold",
+        )
         for index, column in enumerate(columns):
             numeric = index > 0 and all(_is_number(row[index]) for row in rows)
             table.add_column(column, justify="right" if numeric else "left", overflow="fold")
         for row in rows:
-            table.add_row(*[str(cell) for cell in row])
+            table.add_row(*[Text(printable(str(cell)), (styles or {}).get(str(cell), "")) for cell in row])
         self.console.print(table)
 
     @contextmanager
@@ -41,24 +62,33 @@ class Output:
         """A bar with time left on standard error; silent where that is no terminal, or when quiet."""
         shown = not self.quiet and self.errors.is_terminal
         columns = (
-            TextColumn("{task.description}", table_column=Column(no_wrap=True)),
+            TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True)),
             BarColumn(bar_width=16),
             MofNCompleteColumn(table_column=Column(no_wrap=True)),
             TimeElapsedColumn(table_column=Column(no_wrap=True)),
             TextColumn("left", table_column=Column(no_wrap=True)),
             TimeRemainingColumn(table_column=Column(no_wrap=True)),
             # In a narrow terminal the note is cut, never the time.
-            TextColumn("{task.fields[note]}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)),
+            TextColumn(
+                "{task.fields[note]}",
+                markup=False,
+                table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1),
+            ),
         )
         with Progress(*columns, console=self.errors, disable=not shown, transient=True, expand=True) as progress:
-            yield Bar(progress, progress.add_task(label, total=total, note=""))
+            yield Bar(progress, progress.add_task(printable(label), total=total, note=""))
 
     def result(self, value: Any) -> None:
         """Prints the verb's result as JSON when asked for."""
         if self.as_json:
-            import json
-
             sys.stdout.write(json.dumps(value, indent=2, default=_plain) + "\n")
+
+    def can_draw(self) -> bool:
+        """Whether a page can be drawn on this machine; says what to install where not. Numbers never wait for it."""
+        missing = [name for name in DRAWN_WITH if find_spec(name) is None]
+        if missing:
+            self.warn(f"no page is written: pip install {' '.join(missing)}; --no-page says that none is wanted")
+        return not missing
 
 
 class Bar:
@@ -68,7 +98,29 @@ class Bar:
         self._progress, self._task = progress, task
 
     def update(self, completed: float, note: str = "", total: float | None = None) -> None:
-        self._progress.update(self._task, completed=completed, note=note, total=total)
+        self._progress.update(self._task, completed=completed, note=printable(note), total=total)
+
+
+def printable(text: str) -> str:
+    """The text with control characters, line ends and the like written out as escapes.
+
+    Example:
+        >>> printable("a name\\x1b[2J\\n")
+        'a name\\\\x1b[2J\\\\n'
+    """
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+
+
+def duration(seconds: float, units: tuple[str, str, str] = LONG_UNITS) -> str:
+    """Seconds, minutes or hours, whichever is short.
+
+    Example:
+        >>> duration(42), duration(600), duration(9000, SHORT_UNITS)
+        ('42 seconds', '10 minutes', '2.5 h')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} {units[0]}"
+    return f"{seconds / 60:.0f} {units[1]}" if seconds < 5400 else f"{seconds / 3600:.1f} {units[2]}"
 
 
 def _is_number(cell: Any) -> bool:
@@ -81,6 +133,4 @@ def _is_number(cell: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    return str(value)
+    return value.tolist() if hasattr(value, "tolist") else str(value)

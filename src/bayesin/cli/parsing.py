@@ -1,135 +1,209 @@
-"""From words to a verb's settings: help without noise, and misuse as one line instead of a box.
+"""From words to a verb: its dataclass says once which flags there are, of which type, and what the help says.
 
-tyro parses. What it says about a wrong word is caught, shortened to one line, and completed with the nearest
-word that would have been right.
+tyro parses and writes the help. It prints what it refuses into a box and has no public way to hand it over, so a
+refusal is explained here from the same declarations, in one line, with the nearest word that would have been right.
 """
 
+import ast
 import contextlib
 import dataclasses
 import inspect
 import io
-import re
+import textwrap
 import types
+from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import tyro
 
 from ..errors import ConfigError, did_you_mean, nearest
-from .flags import field_texts
 
-BOX = re.compile(r"[│╭╮╰╯─]+")
+WORDS = (bool, int, float, str, Path)  # types that one word of a command line can give
+NAMES = {int: "a whole number", float: "a number"}
+
+
+class Argument(NamedTuple):
+    """A flag, or a positional word, as the field of a verb declares it."""
+
+    name: str  # "--max-sweeps", or "MODEL" for a word without a flag
+    type: type  # of one value
+    choices: tuple[str, ...]  # the only values, where they are known
+    least: int  # how many values it takes: a switch none, others one
+    most: float  # infinite where it takes as many as there are
+    needed: bool  # whether there is no default
+
+    @property
+    def positional(self) -> bool:
+        return not self.name.startswith("--")
+
+    def objection(self, value: str) -> str | None:
+        """What is wrong with a value, or None."""
+        if self.choices and value not in self.choices:
+            hint = did_you_mean(value, self.choices) or ";"
+            return f"{self.name} cannot be '{value}'{hint} known are {', '.join(self.choices)}"
+        try:
+            self.type(value)
+        except ValueError:
+            return f"{self.name} needs {NAMES[self.type]}, not '{value}'"
 
 
 def parse(name: str, verb: type, example: str, argv: list[str]) -> Any:
     """Returns the verb with its settings; exits after `--help`.
 
     Raises:
-        ConfigError: an unknown flag, a value of the wrong kind, something missing.
+        ConfigError: an unknown flag, a value of the wrong type, something missing.
     """
-    said, flags = io.StringIO(), flags_of(verb)
-    for word in argv:  # first of all: an unknown flag may hide what else is wrong
-        if word.startswith("--") and word.split("=")[0].replace("_", "-") not in flags:
-            raise ConfigError(unknown_flag(word.split("=")[0], name, flags))
     try:
-        with contextlib.redirect_stderr(said):
+        with contextlib.redirect_stderr(io.StringIO()):
             return tyro.cli(
-                presented(verb),
+                _presented(verb),
                 prog=f"bayesin {name}",
                 args=argv,
                 description=f"{inspect.cleandoc(verb.__doc__ or '')}\n\nExample: {example}",
-                config=(tyro.conf.FlagCreatePairsOff,),
+                config=(tyro.conf.FlagCreatePairsOff, tyro.conf.DisallowNone),
             )
     except SystemExit as left:
         if not left.code:
             raise
-        raise ConfigError(one_line(said.getvalue(), name)) from None
+        raise ConfigError(_objection(name, arguments(verb), argv)) from None
 
 
-def presented(verb: type) -> type:
-    """The same verb; flags that are off or unset by default do not say `{None}|PATH` and `(default: None)`."""
-    hints, texts, fields = get_type_hints(verb, include_extras=True), field_texts(verb), []
+def arguments(verb: type) -> dict[str, Argument]:
+    """Every flag and every positional word of a verb, in order."""
+    types_of, declared = get_type_hints(verb, include_extras=True), []
     for field in dataclasses.fields(verb):
-        kind, default = hints[field.name], field.default
-        plain = default is None or isinstance(default, bool) or default == ()
-        if not plain or any(_is_argument(one) for one in getattr(kind, "__metadata__", ())):
+        kind, positional = types_of[field.name], _is_positional(types_of[field.name])
+        value, many = _one_value(kind)
+        switch = isinstance(field.default, bool)  # an unset one takes True or False
+        flag = ("--no-" if field.default is True else "--") + field.name.replace("_", "-")
+        choices = ("True", "False") if value is bool and not switch else _choices(value)
+        needed = field.default is dataclasses.MISSING
+        most = 0 if switch else float("inf") if many else 1
+        name, least = field.name.upper() if positional else flag, int(not switch and not (positional and many))
+        declared.append(Argument(name, value if value in NAMES else str, choices, least, most, needed))
+    declared.append(Argument("--help", bool, (), 0, 0, False))
+    return {argument.name: argument for argument in declared}
+
+
+def settings_as_flags(name: str, base: type, *kinds: type) -> Any:
+    """Returns a dataclass below `base` with every field of `kinds` as a flag that is None where not given.
+
+    A field that also takes objects, as an optimiser does, takes its names here; one that takes objects alone is left
+    to the Python interface.
+    """
+    fields: dict[str, Any] = {}
+    for kind in kinds:
+        types_of, texts = get_type_hints(kind), field_texts(kind)
+        for field in dataclasses.fields(kind):
+            words = _words(types_of[field.name])
+            shown = tyro.conf.arg(
+                help=texts.get(field.name), help_behavior_hint=f"(default: {field.default}, or the preset's)"
+            )
+            markers = (tyro.conf.FlagConversionOff,) if words is bool else ()  # one must be able to turn it off
+            if words is not None:
+                fields.setdefault(field.name, Annotated[words | None, shown, *markers])
+    made = [(field, kind, dataclasses.field(default=None)) for field, kind in fields.items()]
+    return dataclasses.make_dataclass(name, made, bases=(base,), frozen=True)
+
+
+def given_settings(flags: Any, *kinds: type) -> dict[str, Any]:
+    """The fields of `kinds` that were given on the command line."""
+    names = dict.fromkeys(field.name for kind in kinds for field in dataclasses.fields(kind))
+    values = {name: getattr(flags, name, None) for name in names}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def field_texts(kind: type) -> dict[str, str]:
+    """The text below each field of a dataclass, its bases' included."""
+    texts: dict[str, str] = {}
+    for part in reversed(kind.__mro__):
+        if not dataclasses.is_dataclass(part):
             continue
-        stands = metavar(kind) if default is None else None
-        shown = Annotated[kind, tyro.conf.arg(help=texts.get(field.name), help_behavior_hint="", metavar=stands)]
-        fields.append((field.name, shown, dataclasses.field(default=default, kw_only=field.kw_only)))
+        try:
+            (tree,) = ast.parse(textwrap.dedent(inspect.getsource(part))).body
+        except (OSError, TypeError):  # made by `settings_as_flags`, whose flags carry their texts
+            continue
+        body = tree.body if isinstance(tree, ast.ClassDef) else []
+        for line, below in pairwise(body):
+            target = line.target if isinstance(line, ast.AnnAssign) else None
+            if isinstance(target, ast.Name) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+                texts[target.id] = " ".join(str(below.value.value).split())
+    return texts
+
+
+def _objection(name: str, known: dict[str, Argument], argv: list[str]) -> str:
+    """Why these words make no verb, in one line."""
+    more = f"; 'bayesin {name} --help' shows what it takes"
+    words = [word.partition("=") for word in argv]
+    for word, _, _ in words:  # first of all: an unknown flag may hide what else is wrong
+        if word.startswith("--") and word.replace("_", "-") not in known:
+            close = nearest(word, [flag for flag in known if flag.startswith("--")])
+            return f"'{name}' has no flag '{word}'" + (f"; did you mean '{close}'?" if close else more)
+    free = [argument for argument in known.values() if argument.positional]
+    while words:
+        word, equals, value = words.pop(0)
+        if word.startswith("--"):
+            argument, values = known[word.replace("_", "-")], [value] if equals else []
+        elif free:
+            argument, values = free.pop(0), [word + equals + value]
+        else:
+            return f"'{name}' takes no '{word}{equals}{value}'{more}"
+        while words and len(values) < argument.most and not words[0][0].startswith("--"):
+            values.append("".join(words.pop(0)))
+        if len(values) < argument.least:
+            return f"{argument.name} needs a value{more}"
+        for value in values:
+            if problem := argument.objection(value):
+                return problem
+    for argument in free:
+        if argument.needed:
+            return f"'{name}' needs {argument.name}{more}"
+    return f"'{name} {' '.join(argv)}' cannot be understood{more}"
+
+
+def _presented(verb: type) -> type:
+    """The same verb, whose help does not say `(default: None)` of what is off or unset, and names what is a word."""
+    types_of, texts, fields = get_type_hints(verb, include_extras=True), field_texts(verb), []
+    for field in dataclasses.fields(verb):
+        kind, default = types_of[field.name], field.default
+        value, many = _one_value(kind)
+        if get_origin(kind) is Annotated and not _is_positional(kind):  # of `settings_as_flags`
+            continue
+        unset = default is None or isinstance(default, bool) or default in ((), "")
+        name = field.name.upper() if _is_positional(kind) else getattr(value, "__name__", "").upper()
+        named = not _choices(value) and (many or _is_positional(kind))
+        shown = tyro.conf.arg(
+            help=texts.get(field.name),
+            help_behavior_hint="" if unset else None,
+            metavar=(f"{name} ..." if many else name) if named else None,
+        )
+        fields.append((field.name, Annotated[kind, shown], dataclasses.field(default=default, kw_only=field.kw_only)))
     made = dataclasses.make_dataclass(verb.__name__, fields, bases=(verb,), frozen=True)
     made.__module__ = verb.__module__
     return made
 
 
-def flags_of(verb: type) -> list[str]:
-    """Every flag that the verb takes."""
-    hints = get_type_hints(verb, include_extras=True)
-    found = [flag_of(field, hints[field.name]) for field in dataclasses.fields(verb)]
-    return [*filter(None, found), "--help"]
+def _is_positional(kind: Any) -> bool:
+    return tyro.conf.Positional in getattr(kind, "__metadata__", ())
 
 
-def flag_of(field: dataclasses.Field, kind: Any) -> str:
-    """The flag of a setting of this type; nothing where it is a positional word."""
-    if tyro.conf.Positional in getattr(kind, "__metadata__", ()):
-        return ""
-    word = field.name.replace("_", "-")
-    return f"--no-{word}" if field.default is True else f"--{word}"
-
-
-def choices_of(kind: Any) -> list[str]:
-    """The words that a flag of this type takes, where they are known."""
+def _one_value(kind: Any) -> tuple[Any, bool]:
+    """The type of one value without what is written around it, and whether there may be several."""
     if get_origin(kind) is Annotated:
-        return choices_of(get_args(kind)[0])
-    if get_origin(kind) is Literal:
-        return [str(choice) for choice in get_args(kind)]
+        return _one_value(get_args(kind)[0])
     if get_origin(kind) in (Union, types.UnionType):
-        return [choice for part in get_args(kind) for choice in choices_of(part)]
-    return []
+        return _one_value(next(part for part in get_args(kind) if part is not type(None)))
+    return (get_args(kind)[0], True) if get_origin(kind) is tuple else (kind, False)
 
 
-def metavar(kind: Any) -> str:
-    """What stands for the value of an optional flag in the help: PATH, INT, {a,b}."""
-    if get_origin(kind) is Annotated:
-        return metavar(get_args(kind)[0])
-    choices = choices_of(kind)
-    if choices:
-        return "{" + ",".join(choices) + "}"
-    (inner,) = [part for part in get_args(kind) if part is not type(None)] or [kind]
-    if get_origin(inner) is tuple:
-        return f"{metavar(get_args(inner)[0] | None)} ..."
-    return {Path: "PATH", str: "TEXT"}.get(inner, getattr(inner, "__name__", str(inner)).upper())
+def _choices(kind: Any) -> tuple[str, ...]:
+    return tuple(map(str, get_args(kind))) if get_origin(kind) is Literal else ()
 
 
-def unknown_flag(word: str, name: str, flags: list[str]) -> str:
-    """One line about a flag that does not exist, with the nearest that does."""
-    close = nearest(word, flags)
-    hint = f"did you mean '{close}'?" if close else f"'bayesin {name} --help' lists all"
-    return f"'{name}' has no flag '{word}'; {hint}"
-
-
-def one_line(said: str, name: str) -> str:
-    """What tyro printed in a box, as one line with the nearest word that would have been right."""
-    text = " ".join(BOX.sub(" ", said.split("Perhaps you meant")[0]).split())
-    more = f"; 'bayesin {name} --help' shows what it takes"
-    if found := re.search(r"Unrecognized options: (\S+)", text):
-        return f"'{name}' takes no '{found[1].rstrip(',')}'{more}"
-    if found := re.search(r"invalid choice '(.*?)' for argument '(.*?)'\. Expected one of \((.*?),?\)", text):
-        known = [word.strip(" '") for word in found[3].split(",") if word.strip(" '") != "None"]
-        hint = did_you_mean(found[1], known) or ";"
-        return f"{found[2]} cannot be '{found[1]}'{hint} known are {', '.join(known)}"
-    if found := re.search(
-        r"Error parsing (\S+?): .*? from \[(.*?)\].*?Argument helptext: \S+ (\S+) (.*?) For full", text
-    ):
-        needed = found[3].replace("{None}|", "")
-        about = found[4].split(" (default")[0].removeprefix("... ")
-        return f"{found[1]} needs {needed}, not {found[2]}: {about}"
-    if found := re.search(r"Missing value for argument '(.*?)'", text):
-        return f"{found[1]} needs a value{more}"
-    if found := re.search(r"Missing from .*?: (\S+) (.*?) \(required\)", text):
-        return f"'{name}' needs {found[1]}: {found[2]}{more}"
-    return f"{re.split('For full helptext', text)[0].strip() or 'cannot be understood'}{more}"
-
-
-def _is_argument(annotation: Any) -> bool:
-    return type(annotation).__name__ == "_ArgConfig"
+def _words(kind: Any) -> Any:
+    """The part of a type that one word can give; None where there is none."""
+    if get_origin(kind) in (Union, types.UnionType):
+        parts = [words for part in get_args(kind) if (words := _words(part)) is not None]
+        return Union[tuple(parts)] if parts else None  # noqa: UP007 (of parts that are known at run time)
+    return kind if kind in WORDS or get_origin(kind) is Literal else None

@@ -18,15 +18,13 @@ class Report(Common):
     With one run the page goes into its folder, or beside its file; with several, --out says where.
     """
 
-    runs: Annotated[
-        tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN...", help_behavior_hint="")
-    ] = ()
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional] = ()
     """Folders of finished runs, each with a report.json, or files that 'bayesin barrier' wrote."""
-    out: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
+    out: Path | None = None
     """The page to write, a file that ends in .html."""
 
     def run(self, out: Output) -> dict[str, Any]:
-        from ..report import write_page
+        from ..lab.report import write_page
 
         if not self.runs:
             raise ConfigError("which run? give one or more folders: bayesin report demo")

@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
-from rich.markup import escape
 
 from ..errors import ConfigError
-from ..experiments.campaign import Event, everything, standing
-from ..reproduce import CATALOGUE, SCALES, read_reproduction, reproduce, write_reproduction
-from ..reproduce.catalogue import find
-from .compilation import use_compilation_cache
+from ..lab.campaign import Event, task_status, topological_order
+from ..lab.machine import use_compilation_cache
+from ..lab.papers import CATALOGUE, SCALES, find, read_reproduction, reproduce, write_reproduction
 from .main import Common
 from .output import Output
 from .signals import stoppable
@@ -31,7 +29,7 @@ class Reproduce(Common):
     was stopped. Scales: smoke (digits, under a minute), cpu (real data, small), paper (the papers' sizes, for a GPU).
     """
 
-    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME", help_behavior_hint="")] = ""
+    name: Annotated[str, tyro.conf.Positional] = ""
     """What to reproduce; --list shows the names. `all` takes every one in turn."""
     list: bool = False
     """Show everything that can be reproduced, with the claim, the cost and what is done."""
@@ -61,8 +59,8 @@ class Reproduce(Common):
         if self.redraw is not None:
             folder = self.out or self.redraw.parent
             with _warnings_in_one_line(out):
-                found = write_reproduction(read_reproduction(self.redraw), folder, source=self.redraw)
-            return _show(out, found, folder)
+                result = write_reproduction(read_reproduction(self.redraw), folder, source=self.redraw)
+            return _show(out, result, folder)
         if not self.name:
             raise ConfigError("needs a name: bayesin reproduce kl; --list shows them all")
         self._check_engine()
@@ -71,7 +69,7 @@ class Reproduce(Common):
         shown = {name: self._one(name, out) for name in names}
         if len(names) == 1:
             return shown[names[0]]
-        return {"reproductions": shown, "exit_code": max(one["exit_code"] for one in shown.values())}
+        return {"reproductions": shown, "exit_code": max(result["exit_code"] for result in shown.values())}
 
     def _check_engine(self) -> None:
         """Refuses what would have no effect."""
@@ -86,11 +84,11 @@ class Reproduce(Common):
 
     def _one(self, name: str, out: Output) -> dict[str, Any]:
         chosen = CATALOGUE[name]
-        tasks = everything(chosen.tasks(self.scale))
-        left = sum(standing(self.runs / task.name).state != "done" for task in tasks)
+        tasks = topological_order(chosen.tasks(self.scale))
+        left = sum(task_status(self.runs / task.name).state != "done" for task in tasks)
         where = "one H200" if self.scale == "paper" else "two cores"
         about = f"{left} of {len(tasks)} tasks to do, about {chosen.minutes[self.scale]:g} minutes for all on {where}"
-        out.line(escape(f"{name} ({self.scale}): {chosen.claim}; {about}"))
+        out.line(f"{name} ({self.scale}): {chosen.claim}; {about}")
         if self.minutes == 0:
             out.line("--minutes 0: nothing new is begun; the figure shows what was done before")
         with _warnings_in_one_line(out), stoppable() as stop, out.progress(name, len(tasks)) as bar:
@@ -99,7 +97,7 @@ class Reproduce(Common):
                 bar.update(event.done, f"{event.title[:60]} {event.note}", event.tasks)
                 stop.check()
 
-            found = reproduce(
+            result = reproduce(
                 name,
                 scale=self.scale,
                 runs=self.runs,
@@ -111,7 +109,7 @@ class Reproduce(Common):
                 minutes=self.minutes,
                 on_event=told,
             )
-        return _show(out, found, self._folder(name))
+        return _show(out, result, self._folder(name))
 
     def _folder(self, name: str) -> Path:
         if self.out is None:
@@ -123,36 +121,33 @@ class Reproduce(Common):
 def _warnings_in_one_line(out: Output) -> Iterator[None]:
     """A warning of Python as one of ours, without the line of code that gave it."""
     with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_, **__: out.warn(escape(str(message)))
+        warnings.showwarning = lambda message, *_, **__: out.warn(str(message))
         yield
 
 
-def _show(out: Output, found: dict[str, Any], folder: Path) -> dict[str, Any]:
-    rows = [
-        [escape(one["claim"]), escape(one["ours"]), f"[{COLOURS[one['verdict']]}]{one['verdict']}[/]"]
-        for one in found["findings"]
-    ]
-    out.table(escape(f"{found['name']}: {found['source']}"), ["claim", "measured", "verdict"], rows)
-    failed = [one for one in found["records"] if one["state"] == "failed"]
-    for one in failed[:5]:
-        out.warn(escape(f"{one['title']}: {one['error']}"))
+def _show(out: Output, result: dict[str, Any], folder: Path) -> dict[str, Any]:
+    rows = [[finding["claim"], finding["ours"], finding["verdict"]] for finding in result["findings"]]
+    out.table(f"{result['name']}: {result['source']}", ["claim", "measured", "verdict"], rows, COLOURS)
+    failed = [task for task in result["records"] if task["state"] == "failed"]
+    for task in failed[:5]:
+        out.warn(f"{task['title']}: {task['error']}")
     page = folder / "report.html"
-    out.line(f"Wrote {escape(str(page if page.is_file() else folder))}, with the numbers behind it")
-    shown = {name: found[name] for name in ("name", "scale", "findings", "compute_seconds")}
+    out.line(f"Wrote {page if page.is_file() else folder}, with the numbers behind it")
+    shown = {name: result[name] for name in ("name", "scale", "findings", "compute_seconds")}
     return shown | {"folder": str(folder), "failed": len(failed), "exit_code": 1 if failed else 0}
 
 
 def _show_list(out: Output, runs: Path) -> dict[str, Any]:
     listed, rows = [], []
-    for name, one in CATALOGUE.items():
+    for name, entry in CATALOGUE.items():
         done = {}
         for scale in SCALES:
-            tasks = everything(one.tasks(scale))
-            done[scale] = (sum(standing(runs / task.name).state == "done" for task in tasks), len(tasks))
-        costs = " / ".join(f"{one.minutes[scale]:g}" for scale in SCALES)
-        rows.append([name, one.claim, costs, "  ".join(f"{made}/{count}" for made, count in done.values())])
+            tasks = topological_order(entry.tasks(scale))
+            done[scale] = (sum(task_status(runs / task.name).state == "done" for task in tasks), len(tasks))
+        costs = " / ".join(f"{entry.minutes[scale]:g}" for scale in SCALES)
+        rows.append([name, entry.claim, costs, "  ".join(f"{made}/{count}" for made, count in done.values())])
         listed.append(
-            {"name": name, "source": one.source, "claim": one.claim, "minutes": dict(one.minutes), "done": done}
+            {"name": name, "source": entry.source, "claim": entry.claim, "minutes": dict(entry.minutes), "done": done}
         )
     out.table("What can be reproduced", ["name", "claim", "minutes", "tasks done"], rows)
     out.line("Minutes (about) and tasks are for the scales smoke, cpu (two cores) and paper (one H200).")

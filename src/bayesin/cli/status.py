@@ -5,14 +5,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
-from rich.markup import escape
 
 from ..errors import ArtifactError, ConfigError
-from ..experiments.campaign import CampaignStatus
-from ..experiments.campaign.ledger import FOLDER, ledgers, read_campaign
+from ..lab.campaign import CampaignStatus, ledgers, read_campaign
 from .main import Common
-from .output import Output
-from .words import SHORT, duration
+from .output import SHORT_UNITS, Output, duration
 
 
 @dataclass(frozen=True)
@@ -22,42 +19,44 @@ class Status(Common):
     It reads files and disturbs nothing, so that it can be asked while a campaign runs, here or on a cluster.
     """
 
-    runs: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUNS")] = Path("runs")
+    runs: Annotated[Path, tyro.conf.Positional] = Path("runs")
     """Folder of runs."""
 
     def run(self, out: Output) -> dict[str, Any]:
-        if not (self.runs / FOLDER).is_dir():
+        if not ledgers(self.runs):
             raise ConfigError(
                 f"{self.runs} holds no campaign; 'bayesin reproduce NAME --runs {self.runs}' starts one"
             )
-        found, damaged = [], []
+        campaigns, damaged = [], []
         for path in ledgers(self.runs):
             try:
-                found.append(read_campaign(path, self.runs))
+                campaigns.append(read_campaign(path))
             except ArtifactError as error:  # the others can still be read
                 damaged.append(str(error))
-                out.warn(escape(str(error)))
+                out.warn(str(error))
         columns = ["campaign", "done", "runs", "failed", "stopped", "left", "spent", "to go"]
-        out.table("", columns, [_row(one) for one in found])
-        for one in found:
-            for entry in one.entries:
-                if entry.standing.state == "failed":
-                    out.line(escape(f"{one.name}: {entry.title} failed: {entry.standing.error} ({entry.name})"))
-        return {"campaigns": [_plain(one) for one in found], "damaged": damaged, "exit_code": 1 if damaged else 0}
+        out.table("", columns, [_row(campaign) for campaign in campaigns])
+        for campaign in campaigns:
+            for entry in campaign.entries:
+                if entry.status.state == "failed":
+                    out.line(f"{campaign.name}: {entry.title} failed: {entry.status.error} ({entry.name})")
+        return {"campaigns": [*map(_plain, campaigns)], "damaged": damaged, "exit_code": 1 if damaged else 0}
 
 
-def _row(one: CampaignStatus) -> list[Any]:
-    counts = one.counts
-    left = "unknown" if one.seconds_left is None else duration(one.seconds_left, SHORT) if one.seconds_left else "–"
+def _row(campaign: CampaignStatus) -> list[Any]:
+    counts = campaign.counts
+    left = "unknown" if campaign.seconds_left is None else "–"
+    if campaign.seconds_left:
+        left = duration(campaign.seconds_left, SHORT_UNITS)
     numbers = [counts[state] for state in ("done", "running", "failed", "interrupted", "left")]
-    return [escape(one.name), *numbers, duration(one.seconds_spent, SHORT), left]
+    return [campaign.name, *numbers, duration(campaign.seconds_spent, SHORT_UNITS), left]
 
 
-def _plain(one: CampaignStatus) -> dict[str, Any]:
+def _plain(campaign: CampaignStatus) -> dict[str, Any]:
     failed = [
-        {"task": entry.name, "title": entry.title, "error": entry.standing.error}
-        for entry in one.entries
-        if entry.standing.state == "failed"
+        {"task": entry.name, "title": entry.title, "error": entry.status.error}
+        for entry in campaign.entries
+        if entry.status.state == "failed"
     ]
-    times = {"seconds_spent": one.seconds_spent, "seconds_left": one.seconds_left}
-    return {"name": one.name} | one.counts | times | {"failures": failed}
+    times = {"seconds_spent": campaign.seconds_spent, "seconds_left": campaign.seconds_left}
+    return {"name": campaign.name} | campaign.counts | times | {"failures": failed}

@@ -5,19 +5,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from rich.markup import escape
+import numpy as np
 
 from ..data import load
-from ..experiments import Outcome, RunConfig, make_training, preset, run
-from ..experiments.config import METHODS
 from ..inference import HMC, VI, Ensemble, Progress
-from .compilation import use_compilation_cache, use_one_thread
-from .flags import given, optional_flags
+from ..lab.machine import use_compilation_cache, use_one_thread
+from ..lab.runs import METHODS, RunConfig, RunOutcome, make_training, preset, run
 from .main import Common
 from .output import Bar, Output
+from .parsing import given_settings, settings_as_flags
 from .signals import stoppable
 
-_Settings = optional_flags("_Settings", Common, VI, Ensemble, HMC)
+_Settings = settings_as_flags("_Settings", Common, VI, Ensemble, HMC)
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ class Train(_Settings):  # pyright: ignore[reportGeneralTypeIssues]
         if config.data == "digits" and config.model == "mlp" and (config.width or 512) <= 256:
             use_one_thread()
         folder = self.out if self.out is not None else Path("runs") / config.name
-        out.line(escape(f"{folder}: {_title(config)}"))
+        out.line(f"{folder}: {_title(config)}")
         with stoppable() as stop, out.progress("train", None) as bar:
 
             def told(progress: Progress) -> None:
@@ -76,23 +75,23 @@ class Train(_Settings):  # pyright: ignore[reportGeneralTypeIssues]
                 root=self.root,
                 wait=self.wait,
                 on_progress=told,
-                on_stage=lambda stage: bar.update(0, _STAGES[stage]) if stage == "load" else None,
+                on_stage=lambda stage: bar.update(0, "reading data, compiling") if stage == "load" else None,
             )
-        _table(out, config, done)
+        _table(out, done)
         return {"folder": str(done.folder), "hash": config.hash, "reused": done.reused} | done.results | _times(done)
 
     def config(self) -> RunConfig:
         """The run that the flags describe."""
         fields: dict[str, Any] = {} if self.preset is None else preset(self.preset, self.data, self.model)
         width, depth = fields.pop("width", None), fields.pop("depth", 3)
-        known = {field.name for field in dataclasses.fields(METHODS[self.method])}
+        known = {field.name for field in dataclasses.fields(METHODS[self.method].settings)}
         fields = {name: value for name, value in fields.items() if name in known}  # presets are written for vi
         if self.data.endswith(".npz") and load(self.data, self.root, self.limit).classes is None:
             fields["likelihood"] = "gaussian"
         return RunConfig(
             data=self.data,
             model=self.model,
-            training=make_training(self.method, fields | given(self, VI, Ensemble, HMC)),
+            training=make_training(self.method, fields | given_settings(self, VI, Ensemble, HMC)),
             key=self.key,
             width=self.width if self.width is not None else width,
             depth=self.depth if self.depth is not None else depth,
@@ -101,9 +100,6 @@ class Train(_Settings):  # pyright: ignore[reportGeneralTypeIssues]
             normalise=self.normalise,
             test_samples=self.test_samples,
         )
-
-
-_STAGES = {"load": "reading data, compiling"}
 
 
 def _title(config: RunConfig) -> str:
@@ -119,35 +115,33 @@ def _title(config: RunConfig) -> str:
 
 
 def _show(bar: Bar, progress: Progress) -> None:
-    row = progress.row
-    if "acceptance" in row:
-        error = abs(row["energy_error"]).mean()
-        note = f"acceptance {row['acceptance'].mean():.2f}, energy error {error:.3g}"
-        bar.update(progress.step, note, progress.steps)
-        return
-    right = f", accuracy {row['accuracy'].mean():.1%}" if "accuracy" in row else ""
-    note = f"{row['steps_per_second']:,.0f} steps/s, loss {row['loss'].mean():.3f}{right}"
+    means = {name: float(np.mean(value)) for name, value in progress.row.items()}  # over members or chains
+    if "acceptance" in means:
+        error = float(np.abs(progress.row["energy_error"]).mean())
+        note = f"acceptance {means['acceptance']:.2f}, energy error {error:.3g}"
+    else:
+        right = f", accuracy {means['accuracy']:.1%}" if "accuracy" in means else ""
+        note = f"{means['steps_per_second']:,.0f} steps/s, loss {means['loss']:.3f}{right}"
     bar.update(progress.step, note, progress.steps)
 
 
-def _table(out: Output, config: RunConfig, done: Outcome) -> None:
-    rows = []
-    for score in [*done.results["members"], *([done.results["ensemble"]] if "ensemble" in done.results else [])]:
+def _table(out: Output, done: RunOutcome) -> None:
+    results, rows = done.results, []
+    for score in [*results["members"], *([results["ensemble"]] if "ensemble" in results else [])]:
         right = f"{score['test_accuracy']:.2%}" if "test_accuracy" in score else "–"
         loss = f"{score['test_nll']:.4f} ± {score['test_nll_error']:.4f}"
-        rows.append(
-            [score.get("member", "all"), right, loss, f"{score['std_mean']:.4f}" if "std_mean" in score else "–"]
-        )
+        std = f"{score['std_mean']:.4f}" if "std_mean" in score else "–"
+        rows.append([score.get("member", "all"), right, loss, std])
     out.table("", ["member", "test accuracy", "test loss (nats)", "mean std"], rows)
-    memory, times = done.results["memory"], _times(done)["seconds"]
-    if "chains" in done.results:
-        _mixing(out, done.results["chains"])
-    if memory is not None:
+    if "chains" in results:
+        _mixing(out, results["chains"])
+    if (memory := results["memory"]) is not None:
         out.line(
-            f"{done.results['weights']:,} weights; each member keeps {_bytes(memory['member'])} on the device while "
+            f"{results['weights']:,} weights; each member keeps {_bytes(memory['member'])} on the device while "
             f"it trains, a step needs {_bytes(memory['work'])} besides, the data {_bytes(memory['data'])}"
         )
-    took = f"{done.results['steps']:,} steps in {times['train']:.1f} s, the test set {times['test']:.1f} s"
+    times = _times(done)["seconds"]
+    took = f"{results['steps']:,} steps in {times['train']:.1f} s, the test set {times['test']:.1f} s"
     out.line(f"Done already ({took})" if done.reused else took)
 
 
@@ -159,7 +153,7 @@ def _mixing(out: Output, chains: dict[str, Any]) -> None:
     out.line(f"is {known['rhat_max']}, the smallest effective sample size {known['ess_min']}")
 
 
-def _times(done: Outcome) -> dict[str, Any]:
+def _times(done: RunOutcome) -> dict[str, Any]:
     times = done.provenance
     return {"seconds": {"train": times["train_seconds"], "test": times["test_seconds"]}}
 

@@ -1,12 +1,12 @@
 """Many samples folded into one Gaussian, and networks pruned by its spread."""
 
-from .activations import hidden_activations as hidden_activations
-from .folding import Compact as Compact
-from .folding import compact as compact
+from .compact import Compact as Compact
+from .compact import compact as compact
 from .moments import Moments as Moments
 from .moments import moments as moments
 from .moments import rebase as rebase
 from .pruning import keep_mask as keep_mask
 from .pruning import prune as prune
+from .sample_matching import match_activations as match_activations
 from .scores import Score as Score
 from .scores import scores as scores

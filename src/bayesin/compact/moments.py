@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from ..inference.hmc import Draws
 from ..posteriors import Samples
-from ..symmetry import PermutationSpec
+from ..symmetry import PermutationSpec, permute
 from ..trees import Tree, flatten
-from .rows import Stacked, batches, is_floating, moved
+from .unit_matrix import PermsOfEach, SampleSet, batches, is_floating
 
 
 class Moments(NamedTuple):
@@ -27,7 +26,7 @@ class Moments(NamedTuple):
 
 
 def moments(
-    samples: Samples | Draws, spec: PermutationSpec, perms: Stacked, exclude: frozenset[str] = frozenset()
+    samples: SampleSet, spec: PermutationSpec, perms: PermsOfEach, exclude: frozenset[str] = frozenset()
 ) -> Moments:
     """Returns mean and unbiased std of the samples, each moved by its own permutations.
 
@@ -39,8 +38,8 @@ def moments(
     total: dict[str, Any] = {}
     squares: dict[str, Any] = {}
     for part, stack in batches(samples):
-        stack = moved(stack, spec, {group: perm[part] for group, perm in perms.items()})
-        for path, leaf in stack.items():
+        stack = permute(stack, spec, {group: perm[part] for group, perm in perms.items()})
+        for path, leaf in flatten(stack).items():
             if is_floating(leaf):
                 offset = leaf.astype(np.float64) - reference.setdefault(path, leaf[0].astype(np.float64))
                 total[path] = total.get(path, 0.0) + offset.sum(0)
@@ -61,7 +60,7 @@ def moments(
     )
 
 
-def rebase(samples: Samples | Draws, spec: PermutationSpec, perms: Stacked) -> Samples:
+def rebase(samples: SampleSet, spec: PermutationSpec, perms: PermsOfEach) -> Samples:
     """Returns all samples in the common order of units.
 
     Args:
@@ -70,7 +69,6 @@ def rebase(samples: Samples | Draws, spec: PermutationSpec, perms: Stacked) -> S
         perms: `Compact.perms`.
     """
     parts = [
-        moved(stack, spec, {group: perm[part] for group, perm in perms.items()}) for part, stack in batches(samples)
+        permute(stack, spec, {group: perm[part] for group, perm in perms.items()}) for part, stack in batches(samples)
     ]
-    leaves = [np.concatenate([part[path] for part in parts]) for path in parts[0]]
-    return Samples(jax.tree.unflatten(jax.tree.structure(samples[0]), leaves))
+    return Samples(jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts))

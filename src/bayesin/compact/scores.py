@@ -14,10 +14,9 @@ import numpy as np
 
 from ..evaluation import predict
 from ..evaluation.metrics import accuracy, agreement, total_variation
-from ..inference.hmc import Draws
-from ..posteriors import Samples
-from .activations import Apply
-from .folding import Compact
+from ..symmetry import Apply
+from .compact import Compact
+from .unit_matrix import SampleSet
 
 AT_ONCE = 100  # samples whose predictions are averaged in one pass
 
@@ -31,7 +30,7 @@ class Score(NamedTuple):
 
 
 def scores(
-    samples: Samples | Draws, found: Compact, apply: Apply, data: tuple[Any, Any], *, key: jax.Array, draws: int = 200
+    samples: SampleSet, found: Compact, apply: Apply, data: tuple[Any, Any], *, key: jax.Array, draws: int = 200
 ) -> dict[str, Score]:
     """Returns the scores of "samples", "direct", "compact", "direct mean" and "compact mean".
 
@@ -44,7 +43,7 @@ def scores(
         draws: networks drawn from each Gaussian.
     """
     x, y = data
-    reference = predict_samples(samples, apply, x)
+    reference = _predict_samples(samples, apply, x)
     predictions = {
         "samples": reference,
         "direct": _predict(found.direct, apply, x, key, draws),
@@ -58,11 +57,11 @@ def scores(
     }
 
 
-def predict_samples(samples: Samples | Draws, apply: Apply, x: Any) -> np.ndarray:
+def _predict_samples(samples: SampleSet, apply: Apply, x: Any) -> np.ndarray:
     """Returns the class probabilities averaged over all samples, a part of them in memory at a time."""
     total = np.zeros(())
     for start in range(0, len(samples), AT_ONCE):
-        part = Samples(samples[start : start + AT_ONCE])
+        part = samples[start : start + AT_ONCE]
         total = total + len(part) * _predict(part, apply, x, None, len(part))
     return total / len(samples)
 

@@ -2,9 +2,13 @@
 
 from .arrays import from_arrays as from_arrays
 from .dataset import Dataset as Dataset
-from .fetching import Fetched as Fetched
-from .fetching import fetch as fetch
+from .download import Fetched as Fetched
+from .download import fetch as fetch
+from .folders import Found as Found
+from .folders import home as home
+from .folders import locate as locate
 from .loading import check as check
 from .loading import load as load
 from .sources import NAMES as NAMES
 from .sources import SOURCES as SOURCES
+from .sources import Source as Source

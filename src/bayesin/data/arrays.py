@@ -6,10 +6,8 @@ Whole-number targets make a classification, floating-point targets a regression 
 import numpy as np
 
 from ..errors import DataError
-from .dataset import Dataset, Normalise, check_normalise
-from .features import check_finite, feature_statistics, standardise
-from .pixels import pixel_statistics, pixels_to_floats
-from .subset import check_limit, evenly, stratified, take
+from .dataset import Dataset, Normalise, check_limit, check_normalise, evenly, stratified, take
+from .normalise import check_finite, feature_statistics, pixel_statistics, pixels_to_floats, standardise
 
 MOST_CLASSES = 1 << 20  # more is a column of identifiers, not of labels
 
@@ -50,17 +48,46 @@ def from_arrays(
     train, test = _inputs(f"{name}: x_train", x_train), _inputs(f"{name}: x_test", x_test)
     train_targets, test_targets = _targets(f"{name}: y_train", y_train), _targets(f"{name}: y_test", y_test)
     _check_together(name, train, test, train_targets, test_targets)
-    train, test = _rows_of_pixels(train), _rows_of_pixels(test)
     classes = _classes(name, train_targets, test_targets)
-    train_chosen = _choose(train_targets, classes, limit, "the training set")
-    test_chosen = _choose(test_targets, classes, limit, "the test set")
-    mean, std = _statistics(train, f"{name}: x_train")
+    parts = _pixels_or_floats(train), train_targets, _pixels_or_floats(test), test_targets
+    return normalised(parts, name=name, classes=classes, limit=limit, normalise=normalise)
+
+
+def normalised(
+    parts: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
+    *,
+    name: str,
+    classes: int | None,
+    limit: int | None,
+    normalise: Normalise,
+    top: int = 255,
+) -> Dataset:
+    """Returns the data set of checked arrays x_train, y_train, x_test, y_test, cut to `limit` and normalised.
+
+    Args:
+        parts: inputs are floats `(n, …, features)`, or bytes `(n, channels, height, width)`; targets `(n, …)`.
+        name: of the data set.
+        classes: None for a regression.
+        limit: as `from_arrays` takes it.
+        normalise: as `from_arrays` takes it.
+        top: the largest byte.
+    """
+    x_train, y_train, x_test, y_test = parts
+    train = _choose(y_train, classes, limit, f"the training set of {name}")
+    test = _choose(y_test, classes, limit, f"the test set of {name}")
+    is_image = x_train.dtype == np.uint8
+    mean, std = pixel_statistics(x_train, top) if is_image else feature_statistics(x_train, f"{name}: x_train")
+    std = np.where(std > 0, std, 1.0)  # of a constant channel, which becomes 0
     shift, scale = (mean, std) if normalise == "standard" else (np.zeros_like(mean), np.ones_like(std))
+
+    def floats(x: np.ndarray, part: str) -> np.ndarray:
+        return pixels_to_floats(x, shift, scale, top) if is_image else standardise(x, shift, scale, f"{name}: {part}")
+
     return Dataset(
-        _normalised(take(train, train_chosen), shift, scale, f"{name}: x_train"),
-        take(train_targets, train_chosen),
-        _normalised(take(test, test_chosen), shift, scale, f"{name}: x_test"),
-        take(test_targets, test_chosen),
+        floats(take(x_train, train), "x_train"),
+        take(y_train, train),
+        floats(take(x_test, test), "x_test"),
+        take(y_test, test),
         name=name,
         classes=classes,
         mean=mean,
@@ -80,8 +107,11 @@ def _inputs(name: str, values: object) -> np.ndarray:
     return x[..., None] if x.ndim == 3 else x
 
 
-def _rows_of_pixels(x: np.ndarray) -> np.ndarray:
-    return x / np.float32(255) if x.dtype == np.uint8 and x.ndim == 2 else x
+def _pixels_or_floats(x: np.ndarray) -> np.ndarray:
+    """Images of bytes with their channels in front, rows of bytes between 0 and 1, other numbers as given."""
+    if x.dtype != np.uint8:
+        return x
+    return np.moveaxis(x, -1, 1) if x.ndim == 4 else x / np.float32(255)
 
 
 def _targets(name: str, values: object) -> np.ndarray:
@@ -103,13 +133,15 @@ def _targets(name: str, values: object) -> np.ndarray:
 
 
 def _numbers(name: str, values: object) -> np.ndarray:
+    if isinstance(values, np.ma.MaskedArray):
+        raise DataError(f"{name} is a masked array; fill it, or leave out the masked examples")
     try:
         array = np.asarray(values)
     except (ValueError, TypeError) as error:
         raise DataError(f"{name} is not an array: {error}") from None
     if array.dtype == np.bool_:
         return array.astype(np.uint8) if name.endswith(("y_train", "y_test")) else array.astype(np.float32)
-    if not (np.issubdtype(array.dtype, np.integer) or np.issubdtype(array.dtype, np.floating)):
+    if array.dtype.kind not in "iuf":  # time spans, too, are integers to numpy
         raise DataError(f"{name} holds {array.dtype}; expected whole or floating-point numbers")
     return array
 
@@ -145,16 +177,3 @@ def _choose(targets: np.ndarray, classes: int | None, limit: int | None, what: s
         return stratified(targets, limit, what)
     number = len(targets) if limit is None else min(check_limit(limit), len(targets))
     return evenly(len(targets), number)
-
-
-def _statistics(x: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:
-    if x.dtype != np.uint8:
-        return feature_statistics(x, name)
-    mean, std = pixel_statistics(np.moveaxis(x, -1, 1))
-    return mean, np.where(std > 0, std, 1.0)
-
-
-def _normalised(x: np.ndarray, mean: np.ndarray, std: np.ndarray, name: str) -> np.ndarray:
-    if x.dtype != np.uint8:
-        return standardise(x, mean, std, name)
-    return pixels_to_floats(np.moveaxis(x, -1, 1), mean, std)

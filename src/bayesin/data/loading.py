@@ -6,17 +6,12 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import DataError
-from .arrays import from_arrays
-from .cifar import parse_cifar
-from .content import read_checked
+from .arrays import from_arrays, normalised
 from .dataset import Dataset, Normalise, check_normalise
-from .digits import TOP, read_digits
-from .idx import parse_idx
-from .locate import Found, locate, searched
-from .npz import read_npz
-from .pixels import in_threads, pixel_statistics, pixels_to_floats
+from .folders import Found, locate, read_checked, searched
+from .formats import DIGITS_TOP, parse_cifar, parse_idx, read_digits, read_npz
+from .normalise import in_threads
 from .sources import Source, source_of
-from .subset import stratified, take
 
 
 def load(
@@ -51,11 +46,13 @@ def load(
         path = Path(root, text) if root is not None and not os.path.isfile(text) else Path(text)
         return from_arrays(**read_npz(path), name=path.stem, limit=limit, normalise=normalise)
     if text == "digits":
-        return _dataset("digits", 10, read_digits(), limit, normalise, TOP)
+        parts = read_digits()
+        return normalised(parts, name=text, classes=10, limit=limit, normalise=normalise, top=DIGITS_TOP)
     if os.sep in text and not text.endswith(os.sep):
         raise DataError(f"'{text}' is neither a data set nor an .npz file; other formats are not read")
     source = source_of(text)
-    return _dataset(source.name, source.classes, read_files(source, root), limit, normalise)
+    parts = read_files(source, root)
+    return normalised(parts, name=source.name, classes=source.classes, limit=limit, normalise=normalise)
 
 
 def read_files(
@@ -71,7 +68,10 @@ def read_files(
         )
         return x_train[:, None], y_train, x_test[:, None], y_test
     batches = [parse_cifar(content, source.classes, name) for content, name in zip(contents, names, strict=True)]
-    (x_train, y_train), (x_test, y_test) = _join(batches[:-1]), batches[-1]
+    *training, (x_test, y_test) = batches
+    (x_train, y_train), *more = training
+    if more:  # one batch alone stays a view of its file
+        x_train, y_train = (np.concatenate(parts) for parts in zip(*training, strict=True))
     return x_train, y_train, x_test, y_test
 
 
@@ -101,28 +101,3 @@ def check(name: str | Source, root: str | Path | None = None) -> Found:
     found = find(source, root)
     in_threads(lambda file: len(read_checked(found.paths[file.name], source, file)), source.files)
     return found
-
-
-def _join(batches: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    if len(batches) == 1:
-        return batches[0]
-    return np.concatenate([x for x, _ in batches]), np.concatenate([y for _, y in batches])
-
-
-def _dataset(name: str, classes: int, parts, limit: int | None, normalise: Normalise, top: int = 255) -> Dataset:
-    x_train, y_train, x_test, y_test = parts
-    train = stratified(y_train, limit, f"the training set of {name}")
-    test = stratified(y_test, limit, f"the test set of {name}")
-    mean, std = pixel_statistics(x_train, top)
-    shift, scale = (mean, std) if normalise == "standard" else (np.zeros_like(mean), np.ones_like(std))
-    return Dataset(
-        pixels_to_floats(take(x_train, train), shift, scale, top),
-        take(y_train, train),
-        pixels_to_floats(take(x_test, test), shift, scale, top),
-        take(y_test, test),
-        name=name,
-        classes=classes,
-        mean=mean,
-        std=std,
-        normalise=normalise,
-    )

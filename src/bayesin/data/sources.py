@@ -5,10 +5,9 @@ file; `sha256` of a `Download` is that of the archive as its authors publish it.
 Burges. Fashion-MNIST: Xiao, Rasul and Vollgraf 2017. CIFAR: Krizhevsky 2009, the binary version.
 """
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
-from ..errors import DataError, nearest
+from ..errors import DataError, did_you_mean
 
 
 class File(NamedTuple):
@@ -48,13 +47,20 @@ class Source(NamedTuple):
         return sum(file.size for file in self.files)
 
 
-def _idx(images: str, labels: str, test_images: str, test_labels: str) -> tuple[File, ...]:
-    return (
-        File("train-images-idx3-ubyte", "training images", 47_040_016, images),
-        File("train-labels-idx1-ubyte", "training labels", 60_008, labels),
-        File("t10k-images-idx3-ubyte", "test images", 7_840_016, test_images),
-        File("t10k-labels-idx1-ubyte", "test labels", 10_008, test_labels),
-    )
+_IDX = (
+    ("train-images-idx3-ubyte", "training images", 47_040_016),
+    ("train-labels-idx1-ubyte", "training labels", 60_008),
+    ("t10k-images-idx3-ubyte", "test images", 7_840_016),
+    ("t10k-labels-idx1-ubyte", "test labels", 10_008),
+)
+
+
+def _idx_files(*sha256: str) -> tuple[File, ...]:
+    return tuple(File(*about, digest) for about, digest in zip(_IDX, sha256, strict=True))
+
+
+def _idx_downloads(*offered: tuple[int, str]) -> tuple[Download, ...]:
+    return tuple(Download(f"{name}.gz", *item) for (name, *_), item in zip(_IDX, offered, strict=True))
 
 
 _MNIST = Source(
@@ -63,34 +69,18 @@ _MNIST = Source(
     reader="idx",
     shape=(28, 28, 1),
     classes=10,
-    files=_idx(
+    files=_idx_files(
         "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
         "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
         "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
         "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
     ),
     folders=("MNIST/raw", "mnist", "MNIST"),
-    downloads=(
-        Download(
-            "train-images-idx3-ubyte.gz",
-            9_912_422,
-            "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-        ),
-        Download(
-            "train-labels-idx1-ubyte.gz",
-            28_881,
-            "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-        ),
-        Download(
-            "t10k-images-idx3-ubyte.gz",
-            1_648_877,
-            "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-        ),
-        Download(
-            "t10k-labels-idx1-ubyte.gz",
-            4_542,
-            "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-        ),
+    downloads=_idx_downloads(
+        (9_912_422, "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
+        (28_881, "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
+        (1_648_877, "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"),
+        (4_542, "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
     ),
     mirrors=(
         "https://ossci-datasets.s3.amazonaws.com/mnist/",
@@ -104,34 +94,18 @@ _FASHION_MNIST = Source(
     reader="idx",
     shape=(28, 28, 1),
     classes=10,
-    files=_idx(
+    files=_idx_files(
         "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
         "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
         "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
         "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
     ),
     folders=("FashionMNIST/raw", "fashion-mnist", "FashionMNIST", "fashion"),
-    downloads=(
-        Download(
-            "train-images-idx3-ubyte.gz",
-            26_421_880,
-            "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
-        ),
-        Download(
-            "train-labels-idx1-ubyte.gz",
-            29_515,
-            "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
-        ),
-        Download(
-            "t10k-images-idx3-ubyte.gz",
-            4_422_102,
-            "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
-        ),
-        Download(
-            "t10k-labels-idx1-ubyte.gz",
-            5_148,
-            "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
-        ),
+    downloads=_idx_downloads(
+        (26_421_880, "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84"),
+        (29_515, "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845"),
+        (4_422_102, "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073"),
+        (5_148, "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5"),
     ),
     mirrors=(
         "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/",
@@ -140,6 +114,13 @@ _FASHION_MNIST = Source(
     system=("/usr/share/datasets/fashion-mnist",),  # Debian's dataset-fashion-mnist
 )
 
+_CIFAR10_BATCHES = (
+    "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
+    "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",
+    "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67",
+    "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48",
+    "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
+)
 _CIFAR10 = Source(
     name="cifar10",
     title="CIFAR-10",
@@ -147,35 +128,9 @@ _CIFAR10 = Source(
     shape=(32, 32, 3),
     classes=10,
     files=(
-        File(
-            "data_batch_1.bin",
-            "training batch 1",
-            30_730_000,
-            "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
-        ),
-        File(
-            "data_batch_2.bin",
-            "training batch 2",
-            30_730_000,
-            "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",
-        ),
-        File(
-            "data_batch_3.bin",
-            "training batch 3",
-            30_730_000,
-            "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67",
-        ),
-        File(
-            "data_batch_4.bin",
-            "training batch 4",
-            30_730_000,
-            "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48",
-        ),
-        File(
-            "data_batch_5.bin",
-            "training batch 5",
-            30_730_000,
-            "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
+        *(
+            File(f"data_batch_{number}.bin", f"training batch {number}", 30_730_000, digest)
+            for number, digest in enumerate(_CIFAR10_BATCHES, 1)
         ),
         File(
             "test_batch.bin",
@@ -187,9 +142,7 @@ _CIFAR10 = Source(
     folders=("cifar-10-batches-bin", "cifar10", "cifar-10"),
     downloads=(
         Download(
-            "cifar-10-binary.tar.gz",
-            170_052_171,
-            "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+            "cifar-10-binary.tar.gz", 170_052_171, "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"
         ),
     ),
     mirrors=(
@@ -211,19 +164,12 @@ _CIFAR100 = Source(
             153_700_000,
             "f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29",
         ),
-        File(
-            "test.bin",
-            "test set",
-            30_740_000,
-            "d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a",
-        ),
+        File("test.bin", "test set", 30_740_000, "d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a"),
     ),
     folders=("cifar-100-binary", "cifar100", "cifar-100"),
     downloads=(
         Download(
-            "cifar-100-binary.tar.gz",
-            168_513_733,
-            "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
+            "cifar-100-binary.tar.gz", 168_513_733, "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec"
         ),
     ),
     mirrors=(
@@ -247,11 +193,6 @@ def source_of(name: str) -> Source:
         (32, 32, 3)
     """
     if name not in SOURCES:
-        raise DataError(f"there is no data set '{name}'{suggest(name, NAMES)}; known are {', '.join(NAMES)}")
+        known = ", ".join(NAMES)
+        raise DataError(f"there is no data set '{name}' among {known}{did_you_mean(name.lower(), NAMES)}")
     return SOURCES[name]
-
-
-def suggest(word: str, known: Iterable[str]) -> str:
-    """A suggestion for a misspelt word, or nothing."""
-    close = nearest(word.lower(), known)
-    return f" (did you mean '{close}'?)" if close else ""

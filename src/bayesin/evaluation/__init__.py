@@ -1,13 +1,14 @@
-"""How good a posterior is, alone and along a path: streaming prediction, scores, barrier, plane."""
+"""How good a posterior is, alone and along a path: prediction, marginal loss, scores, barrier, plane."""
 
+from . import metrics as metrics
 from .barrier import Barrier as Barrier
 from .barrier import barrier as barrier
-from .chunks import Plan as Plan
-from .chunks import estimate_seconds as estimate_seconds
+from .marginal import marginal_loss as marginal_loss
 from .plane import Plane as Plane
 from .plane import plane as plane
 from .predict import Predictive as Predictive
 from .predict import evaluate as evaluate
 from .predict import predict as predict
-from .stream import Normal as Normal
-from .stream import categorical as categorical
+from .sizes import ChunkSizes as ChunkSizes
+from .sizes import choose_sizes as choose_sizes
+from .sizes import estimate_seconds as estimate_seconds

@@ -1,6 +1,6 @@
 """The marginalised loss barrier along a path between two posteriors.
 
-With L the marginal loss (`predict.py`) and q_τ the posterior at τ,
+With L the marginal loss (`marginal.py`) and q_τ the posterior at τ,
 
     value            max_τ [ L(q_τ) − ((1 − τ) L(q_0) + τ L(q_1)) ]       height above the chord
     value_over_mean  max_τ L(q_τ) − ½ (L(q_0) + L(q_1))                   height above the mean of the ends
@@ -14,38 +14,47 @@ References: Entezari et al. 2022 and Ainsworth et al. 2023 (points); Rossi et al
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
-import jax
+import equinox as eqx
 import numpy as np
+from jaxtyping import Float, Int
 
 from ..errors import ConfigError, PosteriorError
+from ..jaxprs import Apply
+from ..likelihoods import LikelihoodLike, as_likelihood
+from ..paths import Mixture
+from ..posteriors import Posterior
+from ..randomness import PRNGKey
 from ..trees import Tree
 from . import metrics
-from .chunks import Plan
-from .predict import Predictive, as_posterior, evaluate_prepared, prepare, standard_error
-from .stream import categorical
+from .marginal import Data
+from .predict import Predictive, evaluate_prepared, prepare, standard_error
+from .sizes import ChunkSizes
 
 
-@dataclass(frozen=True)
-class Barrier:
+class Barrier(eqx.Module):
     """Losses along a path, and how high they rise. Arrays have one entry for each τ."""
 
-    taus: np.ndarray
-    nll: np.ndarray  # marginal loss, nats per example
-    accuracy: np.ndarray | None  # None where the likelihood is not categorical; so are the scores below
-    ece: np.ndarray | None
-    brier: np.ndarray | None
-    standard_errors: np.ndarray  # Monte-Carlo standard error of the height above the chord
-    bias: np.ndarray  # estimated upward Monte-Carlo bias of `nll`
+    taus: Float[np.ndarray, " taus"]
+    nll: Float[np.ndarray, " taus"]  # marginal loss, nats per example
+    accuracy: Float[np.ndarray, " taus"] | None  # None, as the scores below, where there are no class probabilities
+    ece: Float[np.ndarray, " taus"] | None
+    brier: Float[np.ndarray, " taus"] | None
+    standard_errors: Float[np.ndarray, " taus"]  # Monte-Carlo standard error of the height above the chord
+    bias: Float[np.ndarray, " taus"]  # estimated upward Monte-Carlo bias of `nll`
     standard_error_over_mean: float
     samples: int  # draws of the weights; 1 where every posterior is a point
     examples: int
-    calibration: np.ndarray | None = None  # (taus, 3, bins): confidence, accuracy, count
-    confusion: np.ndarray | None = None  # (taus, classes, classes): true class, named class
-    kept: np.ndarray | None = None  # examples whose probabilities were kept
-    probabilities: np.ndarray | None = None  # (taus, kept, classes)
+    calibration: Float[np.ndarray, "taus 3 bins"] | None = None  # confidence, accuracy, count
+    confusion: Int[np.ndarray, "taus classes classes"] | None = None  # true class, named class
+    kept: Int[np.ndarray, " kept"] | None = None  # examples whose probabilities were kept
+    probabilities: Float[np.ndarray, "taus kept classes"] | None = None
+
+    def __repr__(self) -> str:
+        height = f"{self.value:.4f} ± {self.standard_error:.4f} at τ = {self.argmax:g}"
+        return f"Barrier({height}, {len(self.taus)} points, {self.examples:,} examples)"
 
     @property
     def excess(self) -> np.ndarray:
@@ -90,17 +99,17 @@ class Barrier:
 
 
 def barrier(
-    path: Callable[[Any], Any],
-    apply: Callable[[Tree, Any], Any],
-    data: tuple[Any, Any],
+    path: Callable[[float], Posterior | Mixture | Tree],
+    apply: Apply,
+    data: Data,
     *,
-    key: jax.Array,
+    key: PRNGKey,
     samples: int = 128,
     taus: int | Sequence[float] = 25,
-    log_likelihood: Callable[[jax.Array, jax.Array], jax.Array] = categorical,
+    likelihood: LikelihoodLike = "categorical",
     keep: int | Sequence[int] = 0,
     on_tau: Callable[[int, float, float], None] | None = None,
-    chunks: Plan | None = None,
+    chunks: ChunkSizes | None = None,
 ) -> Barrier:
     """Returns the marginal loss along a path and its barrier, with Monte-Carlo error.
 
@@ -113,7 +122,7 @@ def barrier(
         key: seed of the draws, the same for every τ.
         samples: draws of the weights.
         taus: an odd number of equispaced points, so that 0, ½ and 1 belong to the grid, or the points.
-        log_likelihood: `(outputs, targets) -> (batch,)`; `Normal(std)` for regression.
+        likelihood: `Categorical()`, `Normal(std)`, one of your own, their name, or `(outputs, targets) -> (batch,)`.
         keep: how many examples' class probabilities to keep at every τ, or which.
         on_tau: called with (number of τs done, τ, loss) after each.
         chunks: examples and draws at once; chosen from the sizes when left out.
@@ -123,6 +132,7 @@ def barrier(
         PosteriorError: a loss that is not a number; says at which τ.
 
     Example:
+        >>> import jax
         >>> import jax.numpy as jnp
         >>> from bayesin.paths import geodesic
         >>> path = geodesic({"w": jnp.array([[4.0, -4.0]])}, {"w": jnp.array([[-4.0, 4.0]])})
@@ -132,31 +142,31 @@ def barrier(
         ([0.6931, 0.6931, 0.6931], 1)
     """
     grid = _grid(taus)
-    prepared = prepare(as_posterior(path(0.0)), apply, data, samples, log_likelihood, chunks)
+    prepared = prepare(path(0.0), apply, data, samples, as_likelihood(likelihood), chunks)
     kept = _kept(keep, prepared.count)
     labels = np.asarray(data[1])
-    found: list[Predictive] = []
+    predictions: list[Predictive] = []
     rows: list[dict[str, Any]] = []
     for number, tau in enumerate(grid):
         try:
-            found.append(evaluate_prepared(as_posterior(path(tau)), prepared, key, samples))
+            there = evaluate_prepared(path(tau), prepared, key, samples)
         except PosteriorError as error:
             raise PosteriorError(f"at τ = {tau:g}: {error}") from None
-        rows.append(_scores(found[-1], labels, kept))
-        found[-1] = found[-1]._replace(log_probs=None)  # one set of probabilities in memory at a time
+        rows.append(_scores(there, labels, kept))
+        predictions.append(replace(there, log_probs=None))  # one set of probabilities in memory at a time
         if on_tau is not None:
-            on_tau(number + 1, float(tau), found[-1].nll)
+            on_tau(number + 1, float(tau), there.nll)
     scores = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
     return Barrier(
         taus=grid,
-        nll=np.array([one.nll for one in found]),
+        nll=np.array([there.nll for there in predictions]),
         accuracy=scores.get("accuracy"),
         ece=scores.get("ece"),
         brier=scores.get("brier"),
-        standard_errors=_errors_above_chord(found, grid),
-        bias=np.array([one.bias for one in found]),
-        standard_error_over_mean=_error_above_mean(found),
-        samples=max(len(one.ratios) for one in found),
+        standard_errors=_errors_above_chord(predictions, grid),
+        bias=np.array([there.bias for there in predictions]),
+        standard_error_over_mean=_error_above_mean(predictions),
+        samples=max(len(there.ratios) for there in predictions),
         examples=prepared.count,
         calibration=scores.get("calibration"),
         confusion=scores.get("confusion"),
@@ -185,10 +195,10 @@ def _kept(keep: int | Sequence[int], count: int) -> np.ndarray:
     return kept
 
 
-def _scores(found: Predictive, labels: np.ndarray, kept: np.ndarray) -> dict[str, Any]:
-    if found.log_probs is None:
+def _scores(there: Predictive, labels: np.ndarray, kept: np.ndarray) -> dict[str, Any]:
+    if there.log_probs is None:
         return {}
-    probs = np.exp(found.log_probs.astype(np.float64))
+    probs = np.exp(there.log_probs.astype(np.float64))
     scores = {
         "accuracy": metrics.accuracy(probs, labels),
         "ece": metrics.ece(probs, labels),
@@ -203,15 +213,15 @@ def _chord(values: np.ndarray, taus: np.ndarray) -> np.ndarray:
     return values[0] + taus * (values[-1] - values[0])  # exactly flat where the ends are equal
 
 
-def _errors_above_chord(found: list[Predictive], taus: np.ndarray) -> np.ndarray:
+def _errors_above_chord(predictions: list[Predictive], taus: np.ndarray) -> np.ndarray:
     """Draw s enters every τ with the same noise, so its effect on the height is the same combination of ratios."""
-    ratios = [one.ratios for one in found]  # a point has a single one, which broadcasts: it never varies
+    ratios = [there.ratios for there in predictions]  # a point has a single one, which broadcasts: it never varies
     first, last = ratios[0], ratios[-1]
     return np.array(
-        [standard_error(one - ((1 - tau) * first + tau * last)) for one, tau in zip(ratios, taus, strict=True)]
+        [standard_error(here - ((1 - tau) * first + tau * last)) for here, tau in zip(ratios, taus, strict=True)]
     )
 
 
-def _error_above_mean(found: list[Predictive]) -> float:
-    highest = max(found, key=lambda one: one.nll).ratios
-    return standard_error(highest - 0.5 * (found[0].ratios + found[-1].ratios))
+def _error_above_mean(predictions: list[Predictive]) -> float:
+    highest = max(predictions, key=lambda there: there.nll).ratios
+    return standard_error(highest - 0.5 * (predictions[0].ratios + predictions[-1].ratios))

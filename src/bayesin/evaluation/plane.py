@@ -14,33 +14,39 @@ For points both are the ordinary ones.
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from ..errors import ConfigError, PosteriorError
+from ..jaxprs import Apply
+from ..likelihoods import LikelihoodLike, as_likelihood
 from ..paths import as_gaussian, geodesic
-from ..posteriors import Gaussian
-from ..trees import Tree, flatten
+from ..posteriors import Gaussian, Posterior
+from ..randomness import PRNGKey
+from ..trees import Tree, common_dtype, flatten, is_float
+from .marginal import Data
 from .predict import evaluate_prepared, prepare
-from .stream import categorical
 
 
-@dataclass(frozen=True)
-class Plane:
+class Plane(eqx.Module):
     """Values on a grid; `log_likelihood[i, j]` belongs to (u[j], v[i])."""
 
-    u: np.ndarray
-    v: np.ndarray
-    log_likelihood: np.ndarray
-    log_prior: np.ndarray
-    corners: np.ndarray  # (3, 2): where the three posteriors lie
+    u: Float[np.ndarray, " columns"]
+    v: Float[np.ndarray, " rows"]
+    log_likelihood: Float[np.ndarray, "rows columns"]
+    log_prior: Float[np.ndarray, "rows columns"]
+    corners: Float[np.ndarray, "3 2"]  # where the three posteriors lie
+
+    def __repr__(self) -> str:
+        return f"Plane({len(self.v)} × {len(self.u)} points, u to {self.u[-1]:.3g}, v to {self.v[-1]:.3g})"
 
     @property
-    def log_posterior(self) -> np.ndarray:
+    def log_posterior(self) -> Float[np.ndarray, "rows columns"]:
         """Log-likelihood plus expected log-prior."""
         return self.log_likelihood + self.log_prior
 
@@ -51,17 +57,17 @@ class Plane:
 
 
 def plane(
-    posteriors: Sequence[Gaussian | Tree],
-    apply: Callable[[Tree, Any], Any],
-    data: tuple[Any, Any],
+    posteriors: Sequence[Posterior | Tree],
+    apply: Apply,
+    data: Data,
     *,
-    key: jax.Array,
+    key: PRNGKey,
     prior_variance: float,
     resolution: int = 21,
     samples: int = 16,
     margin: float = 0.25,
     exclude: Collection[str] = (),
-    log_likelihood: Callable[[jax.Array, jax.Array], jax.Array] = categorical,
+    likelihood: LikelihoodLike = "categorical",
     on_point: Callable[[int, int], None] | None = None,
 ) -> Plane:
     """Returns likelihood and posterior on a grid in the plane through three posteriors.
@@ -76,7 +82,7 @@ def plane(
         samples: draws of the weights at every point.
         margin: room around the triangle, as a share of its size.
         exclude: paths without a prior, such as running statistics; integers never have one.
-        log_likelihood: as in `barrier`.
+        likelihood: as in `barrier`.
         on_point: called with (points done, points in all).
 
     Raises:
@@ -94,27 +100,27 @@ def plane(
         raise PosteriorError(f"a plane goes through three posteriors, not {len(posteriors)}")
     if not prior_variance > 0 or resolution < 2 or margin < 0:
         raise ConfigError("a plane needs prior_variance > 0, resolution ≥ 2 and margin ≥ 0")
-    first, second, third = (as_gaussian(one) for one in posteriors)
+    first, second, third = (as_gaussian(posterior) for posterior in posteriors)
     ends = [geodesic(first, second).start, geodesic(first, second).end, geodesic(first, third).end]  # checked
-    corners = _corners([one.mean for one in ends])
+    corners = _corners([end.mean for end in ends])
     low, high = corners.min(0), corners.max(0)
     room = margin * (high - low)
     u, v = (np.linspace(a, b, resolution) for a, b in zip(low - room, high + room, strict=True))
-    prepared = prepare(first, apply, data, samples, log_likelihood)
-    likelihood, prior = np.empty((resolution, resolution)), np.empty((resolution, resolution))
+    prepared = prepare(first, apply, data, samples, as_likelihood(likelihood))
+    log_likelihood, prior = np.empty((resolution, resolution)), np.empty((resolution, resolution))
     for number, (i, j) in enumerate(np.ndindex(resolution, resolution)):
-        there = _combine(ends, jnp.asarray(_barycentric(corners, u[j], v[i]), jnp.float32))
-        likelihood[i, j] = -prepared.count * evaluate_prepared(there, prepared, key, samples).nll
+        there = _combine(ends, jnp.asarray(_barycentric(corners, u[j], v[i]), jnp.result_type(float)))
+        log_likelihood[i, j] = -prepared.count * evaluate_prepared(there, prepared, key, samples).nll
         prior[i, j] = _expected_log_prior(there, prior_variance, frozenset(exclude))
         if on_point is not None:
             on_point(number + 1, resolution**2)
-    return Plane(u, v, likelihood, prior, corners)
+    return Plane(u, v, log_likelihood, prior, corners)
 
 
 def _corners(means: list[Tree]) -> np.ndarray:
     """Coordinates of the means in their plane, from their inner products alone."""
     sides = [jax.tree.map(jnp.subtract, mean, means[0]) for mean in means[1:]]
-    (aa, ab), (_, bb) = [[_inner(one, other) for other in sides] for one in sides]
+    (aa, ab), (_, bb) = [[_inner(first, second) for second in sides] for first in sides]
     length = np.sqrt(aa)
     height = np.sqrt(max(bb - ab**2 / aa, 0.0)) if aa > 0 else 0.0
     if not height > 1e-4 * np.sqrt(bb):  # float32 inner products resolve no less
@@ -122,13 +128,17 @@ def _corners(means: list[Tree]) -> np.ndarray:
     return np.array([[0.0, 0.0], [length, 0.0], [ab / length, height]])
 
 
-def _inner(one: Tree, other: Tree) -> float:
-    others = flatten(other)
+def _inner(first: Tree, second: Tree) -> float:
+    others = flatten(second)
     return sum(
-        float(jnp.vdot(leaf.astype(jnp.float32), others[path].astype(jnp.float32)))
-        for path, leaf in flatten(one).items()
-        if jnp.issubdtype(leaf.dtype, jnp.inexact)
+        float(jnp.vdot(_widened(leaf), _widened(others[path])))
+        for path, leaf in flatten(first).items()
+        if is_float(leaf.dtype)
     )
+
+
+def _widened(leaf: Array) -> Array:
+    return leaf.astype(common_dtype(leaf, jnp.float32))
 
 
 def _barycentric(corners: np.ndarray, u: float, v: float) -> np.ndarray:
@@ -138,23 +148,24 @@ def _barycentric(corners: np.ndarray, u: float, v: float) -> np.ndarray:
 
 
 @jax.jit
-def _combine(ends: list[Gaussian], weights: jax.Array) -> Gaussian:
-    def affine(*leaves: jax.Array) -> jax.Array:
-        if not jnp.issubdtype(leaves[0].dtype, jnp.inexact):
+def _combine(ends: list[Gaussian], weights: Float[Array, "3"]) -> Gaussian:
+    def affine(*leaves: Array) -> Array:
+        if not is_float(leaves[0].dtype):
             return leaves[0]
-        total = sum(weight * leaf.astype(jnp.float32) for weight, leaf in zip(weights, leaves, strict=True))
+        wide = common_dtype(leaves[0], weights)
+        total = sum(weight.astype(wide) * leaf.astype(wide) for weight, leaf in zip(weights, leaves, strict=True))
         return jnp.asarray(total).astype(leaves[0].dtype)
 
     mean = jax.tree.map(affine, *[end.mean for end in ends])
     std = jax.tree.map(affine, *[end.std for end in ends])
-    return Gaussian(mean, jax.tree.map(lambda leaf: jnp.maximum(leaf, 0).astype(leaf.dtype), std))
+    return Gaussian(mean, jax.tree.map(lambda leaf: jnp.maximum(leaf, 0) if is_float(leaf.dtype) else leaf, std))
 
 
 def _expected_log_prior(posterior: Gaussian, variance: float, exclude: frozenset[str]) -> float:
     """`−½ Σ (mean² + std²) / v − ½ n log 2πv`: the log-prior averaged over the posterior."""
     stds, total, count = flatten(posterior.std), 0.0, 0
     for path, mean in flatten(posterior.mean).items():
-        if path not in exclude and jnp.issubdtype(mean.dtype, jnp.inexact):
-            squares = jnp.sum(mean.astype(jnp.float32) ** 2) + jnp.sum(stds[path].astype(jnp.float32) ** 2)
+        if path not in exclude and is_float(mean.dtype):
+            squares = jnp.sum(_widened(mean) ** 2) + jnp.sum(_widened(stds[path]) ** 2)
             total, count = total + float(squares), count + mean.size
     return -0.5 * total / variance - 0.5 * count * float(np.log(2 * np.pi * variance))

@@ -1,13 +1,22 @@
-"""Inference: every fit takes (key, model, data, config) and returns a `Fit`."""
+"""Inference: every fit takes (key, model, data, settings) and returns a `Fit`."""
 
-from .engine import Memory as Memory
-from .engine import Progress as Progress
+from .elbo import elbo_loss as elbo_loss
+from .elbo import kl_divergence as kl_divergence
 from .ensemble import Ensemble as Ensemble
 from .ensemble import fit_ensemble as fit_ensemble
 from .fit import Fit as Fit
+from .fit import Memory as Memory
+from .fit import Progress as Progress
 from .hmc import HMC as HMC
 from .hmc import Draws as Draws
+from .hmc import effective_sample_size as effective_sample_size
 from .hmc import fit_hmc as fit_hmc
-from .training import Training as Training
+from .hmc import split_rhat as split_rhat
+from .priors import FanIn as FanIn
+from .priors import Isotropic as Isotropic
+from .priors import Prior as Prior
+from .settings import Training as Training
+from .settings import identity_fields as identity_fields
 from .vi import VI as VI
 from .vi import fit_vi as fit_vi
+from .vi import fit_vi_grid as fit_vi_grid

@@ -2,7 +2,7 @@
 
     loss per example = mean NLL(w) + Σ (w − c)² / (2 N v)
 
-The prior acts as weight decay. The engine is that of variational inference with every leaf a point.
+The prior acts as weight decay. The training loop is that of variational inference with every leaf a point.
 
 Reference: Lakshminarayanan et al. 2017.
 """
@@ -10,19 +10,16 @@ Reference: Lakshminarayanan et al. 2017.
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from ..models import Model
 from ..posteriors import Samples
-from .arrays import training_arrays
-from .engine import Progress, train
-from .fit import Fit
-from .given import check_given
-from .problem import Problem
-from .training import Training
+from .fit import Fit, Progress
+from .settings import Training, check_arguments, likelihood_of
+from .training_loop import learned_likelihoods, train
+from .training_problem import Problem, TrainingData, training_arrays
 
 
 @dataclass(frozen=True)
@@ -36,12 +33,12 @@ class Ensemble(Training):
 def fit_ensemble(
     key: jax.Array,
     model: Model,
-    data: Any,
+    data: TrainingData,
     config: Ensemble,
     *,
     checkpoint: Path | str | None = None,
-    on_progress: Callable[[Progress], Any] | None = None,
-) -> Fit:
+    on_progress: Callable[[Progress], object] | None = None,
+) -> Fit[Samples, Ensemble]:
     """Returns k maximum-a-posteriori networks as one sample set; `fit.posterior` holds them.
 
     Args:
@@ -65,9 +62,10 @@ def fit_ensemble(
         >>> len(fit.posterior)
         3
     """
-    check_given("fit_ensemble", key, model, config, Ensemble)
-    problem = Problem(model, training_arrays(data, config.likelihood), (config,), (1.0,), gaussian=False)
+    check_arguments("fit_ensemble", key, model, config, Ensemble)
+    likelihood = likelihood_of(config)
+    problem = Problem(model, training_arrays(data, likelihood), (config,), (1.0,), gaussian=False)
     trained = train(key, problem, checkpoint=checkpoint, on_progress=on_progress)
     variables, fixed = trained.states.variables, [jnp.asarray(leaf) for leaf in trained.states.fixed]
     params = jax.vmap(trained.layout.tree_of)(jnp.asarray(variables["mean"]), fixed)
-    return Fit((Samples(params),), trained.trace, trained.states, config, trained.memory)
+    return Fit((Samples(params),), trained.trace, config, learned_likelihoods(likelihood, trained), trained.memory)

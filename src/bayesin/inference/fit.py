@@ -1,39 +1,93 @@
-"""What a fit returns."""
+"""What a fit returns, and what it tells on the way."""
 
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Generic, NamedTuple, TypeVar
 
+import equinox as eqx
+import jax
 import numpy as np
 
 from ..errors import PosteriorError
+from ..likelihoods import Likelihood
+from ..posteriors import Gaussian, Samples
 
-Trace = dict[str, np.ndarray]  # column -> one entry a row, or one a row and member
+Row = dict[str, np.ndarray | float | int]
+Trace = dict[str, np.ndarray]  # column -> one entry for each row, and for each member where members differ
+P = TypeVar("P", Gaussian, Samples)
+C = TypeVar("C")
 
 
-@dataclass(frozen=True)
-class Fit:
-    """Posteriors, how they were reached, and where training stands.
+class Progress(NamedTuple):
+    """What `on_progress` is told after every logging interval, and once when a run is taken up again."""
+
+    step: int
+    steps: int
+    epoch: float
+    row: Row  # the newest row of the trace
+    seconds: float  # of training, earlier processes included
+    rows: tuple[Row, ...] = ()  # all rows so far
+    resumed: bool = False
+
+
+class Memory(NamedTuple):
+    """Bytes on the device: what each member keeps, what a step of one lane needs besides, and the data."""
+
+    member: int
+    work: int
+    data: int
+
+
+class Fit(eqx.Module, Generic[P, C]):
+    """Posteriors, the likelihood they go with, and how they were reached.
 
     `trace` has a row for every logging interval: "step", "epoch", "seconds" and "steps_per_second" of
     shape (rows,), and of shape (rows, members) "loss", "nll" and "accuracy" (or "mse") averaged over the
-    interval's batches, and "kl" and "std_mean", "std_min", "std_max" at its end.
+    interval's batches, and "kl" and "std_mean", "std_min", "std_max" at its end. `fit_hmc` says what its own holds.
     """
 
-    posteriors: tuple[Any, ...]
+    posteriors: tuple[P, ...]
     trace: Trace
-    state: Any = field(repr=False)
-    config: Any
-    memory: Any = None  # bytes on the device for each member, for a step, and for the data
+    config: C = eqx.field(static=True)  # the settings
+    likelihoods: tuple[Likelihood, ...] = eqx.field(static=True)  # of each member, with the noise that was learned
+    memory: Memory | None = eqx.field(static=True, default=None)
+    probes: np.ndarray | None = None  # HMC: predictions of the draws on a few inputs, (chains, draws, outputs)
 
     @property
-    def posterior(self) -> Any:
+    def posterior(self) -> P:
         """The only posterior; a clear error where there are several."""
         if len(self.posteriors) != 1:
             raise PosteriorError(f"this fit has {len(self.posteriors)} posteriors; take one of fit.posteriors")
         return self.posteriors[0]
 
+    @property
+    def likelihood(self) -> Likelihood:
+        """The likelihood of all members; a clear error where each has learned a noise of its own."""
+        if len(set(self.likelihoods)) != 1:
+            raise PosteriorError("the members have learned different likelihoods; take one of fit.likelihoods")
+        return self.likelihoods[0]
 
-def trace_of(rows: list[dict[str, Any]]) -> Trace:
+    def __repr__(self) -> str:
+        kind, count = type(self.posteriors[0]).__name__, len(self.posteriors)
+        first = self.posteriors[0]
+        if isinstance(first, Samples):
+            weights = sum(leaf.size for leaf in jax.tree.leaves(first.params)) // len(first)
+            many = f"{len(first)} networks in one {kind}"
+        else:
+            weights, many = first.size, f"{count} {kind}"
+        shown = [name for name in ("loss", "accuracy", "mse", "acceptance", "rhat_max") if name in self.trace]
+        ends = ", ".join(f"{name} {np.nanmean(self.trace[name][-1]):.4g}" for name in shown)
+        learned = ", ".join(dict.fromkeys(map(repr, self.likelihoods)))
+        return "\n".join(
+            [
+                f"Fit of {type(self.config).__name__}: {many}, {weights:,} weights each",
+                f"  steps       {int(self.trace['step'][-1]):,} in {float(self.trace['seconds'][-1]):.1f} s",
+                f"  at the end  {ends}",
+                f"  trace       {len(self.trace['step'])} rows of {', '.join(self.trace)}",
+                f"  likelihood  {learned}",
+            ]
+        )
+
+
+def trace_of(rows: list[Row]) -> Trace:
     """Returns rows as columns; a value missing from a row is NaN."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     trace = {}
@@ -42,12 +96,3 @@ def trace_of(rows: list[dict[str, Any]]) -> Trace:
         empty = np.full(like.shape, np.nan)
         trace[name] = np.stack([np.asarray(row[name]) if name in row else empty for row in rows])
     return trace
-
-
-def joined(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """The row of an interval from rows of its steps: averages over the batches, the rest as it is at the end."""
-    if len(rows) == 1:
-        return rows[0]
-    last = rows[-1]
-    average = {name: np.mean([row[name] for row in rows], axis=0, dtype=np.float32) for name in ("nll", "score")}
-    return last | average | {"first_nll": rows[0]["first_nll"], "loss": last["loss"] - last["nll"] + average["nll"]}

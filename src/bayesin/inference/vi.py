@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -23,15 +23,13 @@ import jax.numpy as jnp
 from ..errors import ConfigError
 from ..models import Model
 from ..posteriors import Gaussian
-from .arrays import training_arrays
-from .divergence import softplus_and_slope
-from .engine import Progress, Trained, train
-from .fit import Fit
-from .given import check_given
-from .layout import Layout
-from .problem import Problem
-from .program import State
-from .training import Training, is_finite, require
+from .elbo import softplus_and_slope
+from .fit import Fit, Progress
+from .flat_parameters import FlatLayout
+from .settings import Training, check_arguments, is_finite, is_whole, likelihood_of, require
+from .training_loop import Trained, learned_likelihoods, train
+from .training_problem import Problem, TrainingData, training_arrays
+from .training_step import State
 
 
 @dataclass(frozen=True)
@@ -54,40 +52,27 @@ class VI(Training):
         why = "positive: at 0 the objective has no prior, and its posterior is a point (train an Ensemble for that)"
         require(is_finite(self.temperature) and self.temperature > 0, self, "temperature", why)
         require(is_finite(self.initial_std) and self.initial_std > 0, self, "initial_std", "positive")
-        require(isinstance(self.train_samples, int) and self.train_samples >= 1, self, "train_samples", "at least 1")
+        require(is_whole(self.train_samples) and self.train_samples >= 1, self, "train_samples", "at least 1")
         require(self.temperature_meaning in ("kl", "posterior"), self, "temperature_meaning", "kl or posterior")
         require(self.gains in ("bayesian", "points"), self, "gains", "bayesian or points")
 
 
-@overload
 def fit_vi(
     key: jax.Array,
     model: Model,
-    data: Any,
+    data: TrainingData,
     config: VI,
     *,
     checkpoint: Path | str | None = None,
-    on_progress: Callable[[Progress], Any] | None = None,
-) -> Fit: ...
-@overload
-def fit_vi(
-    key: jax.Array,
-    model: Model,
-    data: Any,
-    config: Sequence[VI],
-    *,
-    checkpoint: Path | str | None = None,
-    on_progress: Callable[[Progress], Any] | None = None,
-) -> tuple[Fit, ...]: ...
-def fit_vi(key, model, data, config, *, checkpoint=None, on_progress=None):
+    on_progress: Callable[[Progress], object] | None = None,
+) -> Fit[Gaussian, VI]:
     """Returns mean-field Gaussian posteriors, one for each member.
 
     Args:
         key: a `jax.random.key`; member i uses `fold_in(key, i)` and nothing else.
         model: init and apply; leaves named in `model.statistics` and integer leaves are held fixed.
         data: a `Dataset`, or a pair (x, y).
-        config: the settings, or several that differ in prior variance, temperature, learning rate or
-            noise alone: they are trained in one program and come back as a tuple.
+        config: the settings.
         checkpoint: a folder. A run found there is taken up where it was; killed at any moment, it ends with
             the bits of an undisturbed one.
         on_progress: called with a `Progress` after every logging interval.
@@ -105,16 +90,56 @@ def fit_vi(key, model, data, config, *, checkpoint=None, on_progress=None):
         >>> fit.posterior.std["w"].shape, fit.trace["loss"].shape
         ((2, 3), (5, 1))
     """
-    for one in config if isinstance(config, list | tuple) else (config,):
-        check_given("fit_vi", key, model, one, VI)
-    settings = (config,) if isinstance(config, VI) else tuple(config)
-    _check_grid(settings)
+    check_arguments("fit_vi", key, model, config, VI)
+    return _fit_all(key, model, data, (config,), checkpoint, on_progress)[0]
+
+
+def fit_vi_grid(
+    key: jax.Array,
+    model: Model,
+    data: TrainingData,
+    settings: Sequence[VI],
+    *,
+    checkpoint: Path | str | None = None,
+    on_progress: Callable[[Progress], object] | None = None,
+) -> tuple[Fit[Gaussian, VI], ...]:
+    """Returns what `fit_vi` returns for each of several settings, trained together in one program.
+
+    The settings may differ in prior_variance, temperature, learning_rate and noise alone. Each fit has the bits
+    of the one it would be alone. The other arguments are those of `fit_vi`.
+    """
+    if not settings:
+        raise ConfigError("no settings: give at least one VI(...)")
+    for config in settings:
+        check_arguments("fit_vi_grid", key, model, config, VI)
+    first = _without_varying(settings[0])
+    if any(_without_varying(config) != first for config in settings[1:]):
+        raise ConfigError(
+            "settings of one grid may differ in prior_variance, temperature, learning_rate and noise alone; "
+            "fit the others on their own"
+        )
+    return _fit_all(key, model, data, tuple(settings), checkpoint, on_progress)
+
+
+def _without_varying(config: VI) -> VI:
+    """The settings with what may differ within a grid at one value."""
+    return replace(config, prior_variance=1.0, temperature=1.0, learning_rate=Training.learning_rate, noise=1.0)
+
+
+def _fit_all(
+    key: jax.Array,
+    model: Model,
+    data: TrainingData,
+    settings: tuple[VI, ...],
+    checkpoint: Path | str | None,
+    on_progress: Callable[[Progress], object] | None,
+) -> tuple[Fit[Gaussian, VI], ...]:
     first = settings[0]
     problem = Problem(
         model=model,
-        arrays=training_arrays(data, first.likelihood),
+        arrays=training_arrays(data, likelihood_of(first)),
         settings=settings,
-        temperatures=tuple(s.temperature for s in settings),
+        temperatures=tuple(config.temperature for config in settings),
         temperature_on_prior=first.temperature_meaning == "kl",
         train_samples=first.train_samples,
         initial_std=first.initial_std,
@@ -122,42 +147,24 @@ def fit_vi(key, model, data, config, *, checkpoint=None, on_progress=None):
         gains_are_points=first.gains == "points",
     )
     trained = train(key, problem, checkpoint=checkpoint, on_progress=on_progress)
-    fits = tuple(_fit(trained, index, s) for index, s in enumerate(settings))
-    return fits[0] if isinstance(config, VI) else fits
+    return tuple(_fit(trained, index, config) for index, config in enumerate(settings))
 
 
-def _fit(trained: Trained, index: int, config: VI) -> Fit:
+def _fit(trained: Trained, index: int, config: VI) -> Fit[Gaussian, VI]:
     mine = slice(index * config.members, (index + 1) * config.members)
-    state = jax.tree.map(lambda leaf: leaf[mine], trained.states)
-    members = [jax.tree.map(lambda leaf, at=i: leaf[at], state) for i in range(config.members)]
+    stacked = jax.tree.map(lambda leaf: leaf[mine], trained.states)
+    states = [jax.tree.map(lambda leaf, at=i: leaf[at], stacked) for i in range(config.members)]
     trace = {name: column[:, mine] if column.ndim > 1 else column for name, column in trained.trace.items()}
-    return Fit(tuple(_posterior(trained.layout, one) for one in members), trace, state, config, trained.memory)
+    posteriors = tuple(_posterior(trained.layout, state) for state in states)
+    likelihoods = learned_likelihoods(likelihood_of(config), trained)[mine]
+    return Fit(posteriors, trace, config, likelihoods, trained.memory)
 
 
 @partial(jax.jit, static_argnums=0)  # else every slice of every leaf is a program of its own
-def _posterior(layout: Layout, state: State) -> Gaussian:
+def _posterior(layout: FlatLayout, state: State) -> Gaussian:
     std, _ = softplus_and_slope(state.variables["rho"])
     certain = jnp.zeros(layout.size - layout.gaussian_size, jnp.float32)
     return Gaussian(
         layout.tree_of(state.variables["mean"], state.fixed),
         layout.tree_of(jnp.concatenate([std, certain]), [jnp.zeros_like(leaf) for leaf in state.fixed]),
     )
-
-
-def _check_grid(settings: tuple[VI, ...]) -> None:
-    if not settings:
-        raise ConfigError("no settings: give at least one VI(...)")
-    first = settings[0]
-    for other in settings[1:]:
-        same = replace(
-            other,
-            prior_variance=first.prior_variance,
-            temperature=first.temperature,
-            learning_rate=first.learning_rate,
-            noise=first.noise,
-        )
-        if same != first:
-            raise ConfigError(
-                "settings of one grid may differ in prior_variance, temperature, learning_rate and noise alone; "
-                "fit the others on their own"
-            )

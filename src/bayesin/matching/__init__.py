@@ -1,9 +1,17 @@
 """Matching: which permutation brings one posterior closest to another."""
 
+from . import costs as costs
+from .activation_similarity import activation_similarity as activation_similarity
+from .activation_similarity import inner_products as inner_products
 from .align import Alignment as Alignment
 from .align import align as align
-from .barycentre import barycentre as barycentre
-from .descent import Sweep as Sweep
+from .assignment import assign as assign
+from .assignment import solver_name as solver_name
 from .many import AlignmentMany as AlignmentMany
 from .many import align_many as align_many
-from .move import move as move
+from .many import barycentre as barycentre
+from .problem import pose as pose
+from .problem import pose_given as pose_given
+from .search import Sweep as Sweep
+from .search import descend as descend
+from .similarity import Similarities as Similarities

@@ -5,72 +5,85 @@ For mean-field Gaussians
     W₂²(p, P#q) = |mean_p − P mean_q|² + |std_p − P std_q|²,
 
 so with the other groups held fixed, one group is one linear assignment on the summed inner products of
-means and of stds. A point has no second term, which gives ordinary weight matching.
+means and of stds. A point has no second term, which gives ordinary weight matching. Other posteriors are compared
+by mean and marginal std, which bounds their W₂² from below.
 
 References: Ainsworth et al. 2023 (points); Rossi et al. 2023 (distributions).
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import equinox as eqx
 import jax
 import numpy as np
+from jaxtyping import Float, PyTree
 
-from ..errors import ConfigError, PosteriorError, SpecError, SymmetryError
-from ..keys import check_key
-from ..posteriors import Gaussian, LowRankGaussian, Samples
-from ..symmetry import Perms, PermutationSpec
-from .descent import Descent, Sweep, descend
-from .features import build
-from .move import move
-from .objective import objective_reached
+from ..errors import ConfigError, PosteriorError, SpecError
+from ..posteriors import Posterior, Samples, is_posterior
+from ..randomness import PRNGKey, check_key
+from ..symmetry import Apply, Perms, PermutationSpec, check_same_function, permute
+from ..trees import Tree
+from .costs import CostLike, as_cost, name_of
+from .problem import Problem, objective_of_moved, pose
+from .search import DescentResult, Sweep, descend, random_order, starts
 from .similarity import Similarities
-from .starts import random_order, starts
 
 
-@dataclass(frozen=True)
-class Alignment:
+class Alignment(eqx.Module):
     """Permutations that move `source` onto `target`, and how the search went."""
 
     perms: Perms  # {group: integer array}; new[i] = old[perm[i]]
-    posterior: Any  # the source, moved; of the kind that was given
-    history: np.ndarray  # objective at the start and after every accepted step, never rising
-    sweeps: int
-    converged: bool  # no single group can be improved any more
-    moved: dict[str, int]  # units not in their place, for each group
-    seconds: dict[str, float]  # spent in "similarity" and in "assignment", and "total"
-    order: tuple[tuple[str, ...], ...]  # groups visited, one tuple a sweep
-    objective: float  # cost reached, computed directly: W₂² unless another cost was asked for
-    cost: str
-    start: str  # which start won: "identity", "init", "anchored", "random 1", …
+    posterior: Posterior | Tree  # the source, moved; of the kind that was given
+    history: Float[np.ndarray, "steps"]  # objective at the start and after every accepted step, never rising
+    seconds: Mapping[str, float]  # spent in "similarity", "assignment" and "objective", and "total"
+    sweeps: int = eqx.field(static=True)
+    converged: bool = eqx.field(static=True)  # no single group can be improved any more
+    order: tuple[tuple[str, ...], ...] = eqx.field(static=True)  # groups visited, one tuple a sweep
+    cost: str = eqx.field(static=True)
+    start: str = eqx.field(static=True)  # which start won: "identity", "init", "anchored", "random 1", …
+
+    @property
+    def objective(self) -> float:
+        """Cost reached, computed directly: W₂² unless another cost was asked for."""
+        return float(self.history[-1])
+
+    @property
+    def moved(self) -> dict[str, int]:
+        """Units not in their place, for each group."""
+        return {group: int((perm != np.arange(perm.size)).sum()) for group, perm in self.perms.items()}
+
+    def __repr__(self) -> str:
+        fell = f"{self.cost} {self.history[0]:.6g} -> {self.objective:.6g}"
+        units = f"{sum(self.moved.values())} of {sum(perm.size for perm in self.perms.values())} units moved"
+        return f"Alignment({fell}, {units}, sweeps {self.sweeps}, {'' if self.converged else 'not '}converged)"
 
 
 def align(
-    target: Any,
-    source: Any,
+    target: Posterior | Tree,
+    source: Posterior | Tree,
     spec: PermutationSpec,
     *,
-    key: jax.Array,
-    cost: str = "wasserstein",
+    key: PRNGKey,
+    cost: CostLike = "wasserstein",
     order: Iterable[Sequence[str]] | None = None,
     restarts: int = 1,
     init: Perms | None = None,
     max_sweeps: int = 100,
     exclude: Iterable[str] = (),
-    check: tuple[Callable[[Any, Any], Any], Any] | None = None,
+    check: tuple[Apply, PyTree] | None = None,
     relative_tolerance: float = 1e-7,
     on_sweep: Callable[[Sweep], None] | None = None,
-) -> Any:
+) -> Alignment:
     """Returns the permutations of `source` that locally minimise its distance to `target`.
 
     Args:
-        target: a `Gaussian`, mean-field or low-rank, or a point as a plain parameter tree. It stays where it is.
-        source: what is moved; or a list, and the result is a list.
+        target: a posterior with mean and std, or a point as a plain parameter tree. It stays where it is.
+        source: what is moved, of the same kinds.
         spec: which axes move together.
         key: decides the visiting order and the random starts.
-        cost: `"wasserstein"`, `"means"` (ignore the stds) or `"kl"` (KL of the moved source from the target).
+        cost: one of `bayesin.costs` or its name: `"wasserstein"`, `"means"` (ignore the stds) or `"kl"` (KL of the
+            moved source from the target); or a cost of your own.
         order: groups to visit, one list a sweep; the search ends when they are used up.
         restarts: number of starts (identity, anchored, then random), of which the best is returned.
         init: permutations to start from in place of the identity; left as they are.
@@ -89,90 +102,64 @@ def align(
     Example:
         >>> spec = PermutationSpec.parse({"w0": ["2", "g0"], "w1": ["g0", "1"]}, {"g0": 3})
         >>> p = {"w0": np.array([[1.0, 2.0, 3.0], [3.0, 1.0, 2.0]]), "w1": np.array([[1.0], [5.0], [9.0]])}
-        >>> q = move(p, spec, {"g0": np.array([2, 0, 1])})
-        >>> result = align(p, q, spec, key=jax.random.key(0))
-        >>> result.perms["g0"].tolist(), result.objective, result.converged
+        >>> q = permute(p, spec, {"g0": np.array([2, 0, 1])})
+        >>> alignment = align(p, q, spec, key=jax.random.key(0))
+        >>> alignment.perms["g0"].tolist(), alignment.objective, alignment.converged
         ([1, 2, 0], 0.0, True)
+        >>> alignment
+        Alignment(wasserstein 108 -> 0, 3 of 3 units moved, sweeps 1, converged)
     """
     check_key(key)
-    for one in (target, source):
-        if isinstance(one, Samples):
+    for posterior in (target, source):
+        if isinstance(posterior, Samples):
             raise PosteriorError(
-                "align moves Gaussians and points; for samples give a list of members, [*samples], or fold them with "
-                "bayesin.compact"
+                "align moves one network or posterior; fold samples with bayesin.compact, or bring them together "
+                "with bayesin.align_many"
             )
     if restarts < 1 or max_sweeps < 1:
         raise ConfigError(f"restarts and max_sweeps start at 1, not {restarts} and {max_sweeps}")
     if init is not None:
         spec.check_perms(init)
-    sweeps = None if order is None else _checked_order(order, spec)[:max_sweeps]
-    options = (
-        spec,
-        cost,
-        sweeps,
-        restarts,
-        init,
-        max_sweeps,
-        frozenset(exclude),
-        check,
-        relative_tolerance,
-        on_sweep,
-    )
-    if isinstance(source, list):
-        return [_align_any(target, one, jax.random.fold_in(key, i), *options) for i, one in enumerate(source)]
-    return _align_any(target, source, key, *options)
-
-
-def _align_any(target: Any, source: Any, key: jax.Array, spec: PermutationSpec, *options: Any) -> Alignment:
-    """Low-rank Gaussians are compared by mean and marginal std, which bounds their W₂² from below."""
-    target = target.marginal if isinstance(target, LowRankGaussian) else target
-    if not isinstance(source, LowRankGaussian):
-        return _align(target, source, key, spec, *options)
-    found = _align(target, source.marginal, key, spec, *options)
-    return replace(found, posterior=source.permute(spec, found.perms))
-
-
-def _align(
-    target, source, key, spec, cost, order, restarts, init, max_sweeps, exclude, check, tolerance, on_sweep
-) -> Alignment:
+    given_order = None if order is None else _checked_order(order, spec)[:max_sweeps]
     clock = time.perf_counter()
-    problem = build(target, source, spec, cost, exclude)
+    problem = pose(target, source, spec, as_cost(cost), frozenset(exclude))
     similarities = Similarities(problem)
     prepared = time.perf_counter() - clock
-    searches: list[tuple[str, Descent]] = []
+    searches: list[tuple[str, DescentResult]] = []
     for index, (name, perms) in enumerate(starts(similarities, key, restarts, init)):
-        sweeps = random_order(spec, jax.random.fold_in(key, index), max_sweeps) if order is None else order
-        searches.append((name, descend(similarities, perms, sweeps, tolerance, on_sweep)))
-    start, found = min(searches, key=lambda search: search[1].objective)  # the first of equals
-    seconds = {name: sum(search.seconds[name] for _, search in searches) for name in found.seconds}
+        drawn = random_order(spec, jax.random.fold_in(key, index), max_sweeps) if given_order is None else given_order
+        searches.append((name, descend(similarities, perms, drawn, relative_tolerance, on_sweep)))
+    start, best = min(searches, key=lambda search: search[1].objective)  # the first of equals
+    seconds = {name: sum(search.seconds[name] for _, search in searches) for name in best.seconds}
     seconds["similarity"] += prepared
-    return _result(problem, source, check, start, found, seconds, clock)
-
-
-def _result(problem, source, check, start: str, found: Descent, seconds: dict[str, float], clock: float) -> Alignment:
-    posterior = move(source, problem.spec, found.perms)
+    moved = permuted(source, spec, best.perms)
     if check is not None:
-        _check_function(source, posterior, *check)
-    reached = objective_reached(problem, found.perms, posterior)
+        apply, x = check
+        before, after = (q.mean if is_posterior(q) else q for q in (source, moved))
+        check_same_function(apply, before, after, x)
     return Alignment(
-        perms=found.perms,
-        posterior=posterior,
-        history=_history(found, reached),
-        sweeps=found.sweeps,
-        converged=found.converged,
-        moved={group: int((perm != np.arange(perm.size)).sum()) for group, perm in found.perms.items()},
+        perms=best.perms,
+        posterior=moved,
+        history=_history(best, problem, moved),
         seconds={**seconds, "total": time.perf_counter() - clock},
-        order=found.order,
-        objective=reached,
-        cost=problem.cost,
+        sweeps=best.sweeps,
+        converged=best.converged,
+        order=best.order,
+        cost=name_of(problem.cost),
         start=start,
     )
 
 
-def _history(found: Descent, reached: float) -> np.ndarray:
-    """The objective after every step, counted back from the end, where it was computed directly."""
-    after = reached + np.cumsum((0.0, *found.gains[::-1]))[::-1]
-    after[0] = max(found.start, after[0]) if found.gains else reached
+def permuted(posterior: Posterior | Tree, spec: PermutationSpec, perms: Perms) -> Posterior | Tree:
+    """Returns a posterior or a point with its units reordered."""
+    return posterior.permute(spec, perms) if is_posterior(posterior) else permute(posterior, spec, perms)
+
+
+def _history(best: DescentResult, problem: Problem, moved: Posterior | Tree) -> np.ndarray:
+    """The objective after every step, counted back from the end, where it is computed directly."""
+    reached = objective_of_moved(problem, best.perms, moved)
+    after = reached + np.cumsum((0.0, *best.gains[::-1]))[::-1]
+    after[0] = max(best.start, after[0]) if best.gains else reached
     return after
 
 
@@ -186,15 +173,3 @@ def _checked_order(order: Iterable[Sequence[str]], spec: PermutationSpec) -> lis
                 raise SpecError(f"order: there is no group '{group}'; the spec has {', '.join(sizes) or 'none'}")
         sweeps.append(tuple(sweep))
     return sweeps
-
-
-def _check_function(source: Any, moved: Any, apply: Callable[[Any, Any], Any], x: Any) -> None:
-    with jax.default_matmul_precision("highest"):  # reduced precision would hide a small change behind its own error
-        before, after = (np.asarray(apply(q.mean if isinstance(q, Gaussian) else q, x)) for q in (source, moved))
-    gap, scale = float(np.abs(after - before).max()), float(np.abs(before).max())
-    # sums over a layer are reordered, which costs some roundings of its largest terms and no more
-    if not gap <= 1e3 * float(jax.numpy.finfo(before.dtype).eps) * max(scale, 1.0):
-        raise SymmetryError(
-            f"the aligned network computes another function: outputs differ by {gap:.3g} of {scale:.3g}; "
-            "the spec is wrong for this model, discover and verify it again"
-        )

@@ -14,52 +14,59 @@ References: Agueh and Carlier 2011 (barycentre); Crisostomi et al. 2024 (cycle c
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import equinox as eqx
 import jax
 import numpy as np
+from jaxtyping import Float
 
 from ..errors import ConfigError, PosteriorError
-from ..posteriors import Gaussian, Samples
-from ..symmetry import Perms, PermutationSpec
-from .barycentre import barycentre, zeros_like
-from .descent import Descent, Sweep, descend
-from .features import Problem, Term, build
-from .layout import gather, still
-from .move import move
-from .objective import objective
+from ..posteriors import Gaussian, Posterior, Samples, is_posterior
+from ..randomness import PRNGKey, check_key
+from ..symmetry import Perms, PermutationSpec, gather, identity_groups
+from ..trees import Tree
+from .align import permuted
+from .costs import Cost, CostLike, Means, Wasserstein, as_cost, name_of
+from .problem import Problem, TensorPair, objective, pose
+from .search import DescentResult, Sweep, descend, random_order
 from .similarity import Similarities
-from .starts import random_order
 
-Arrays = list[tuple[np.ndarray, ...]]  # for each tensor its mean, or its mean and std
+Arrays = list[tuple[np.ndarray, ...]]  # the features of every tensor: its mean, or its mean and std
 
 
-@dataclass(frozen=True)
-class AlignmentMany:
+class AlignmentMany(eqx.Module):
     """Permutations that bring many posteriors together, and how the search went."""
 
     perms: list[Perms]  # one for each posterior; new[i] = old[perm[i]]
-    posteriors: list[Any]  # moved, each of the kind that was given
-    barycentre: Gaussian  # mean of means, mean of stds; integer leaves are those of the first posterior
-    history: np.ndarray  # Σ W₂² to the barycentre at the start and after every round, never rising
-    sweeps: int  # rounds through the whole list
-    converged: bool  # a whole round moved nothing
-    seconds: dict[str, float]
+    posteriors: list[Posterior | Tree]  # moved, each of the kind that was given
+    history: Float[np.ndarray, "rounds"]  # Σ W₂² to the barycentre at the start and after every round, never rising
+    seconds: Mapping[str, float]
+    sweeps: int = eqx.field(static=True)  # rounds through the whole list
+    converged: bool = eqx.field(static=True)  # a whole round moved nothing
 
     @property
     def objective(self) -> float:
         """Σ W₂² to the barycentre that was reached."""
         return float(self.history[-1])
 
+    @property
+    def barycentre(self) -> Gaussian:
+        """Mean of the moved means and mean of the moved stds."""
+        return barycentre(self.posteriors)
+
+    def __repr__(self) -> str:
+        fell = f"{self.history[0]:.6g} -> {self.objective:.6g}"
+        ended = f"rounds {self.sweeps}, {'' if self.converged else 'not '}converged"
+        return f"AlignmentMany({len(self.posteriors)} posteriors, {fell}, {ended})"
+
 
 def align_many(
-    posteriors: Sequence[Any] | Samples,
+    posteriors: Sequence[Posterior | Tree] | Samples,
     spec: PermutationSpec,
     *,
-    key: jax.Array,
-    cost: str = "wasserstein",
+    key: PRNGKey,
+    cost: CostLike = "wasserstein",
     max_sweeps: int = 100,
     exclude: Iterable[str] = (),
     relative_tolerance: float = 1e-7,
@@ -68,30 +75,32 @@ def align_many(
     """Returns permutations that locally minimise the sum of W₂² of all posteriors to their barycentre.
 
     Args:
-        posteriors: points or Gaussians of one model, or `Samples`.
+        posteriors: points or posteriors of one model, or `Samples`.
         spec: which axes move together.
         key: decides the visiting orders.
-        cost: `"wasserstein"`, or `"means"` to leave the stds out.
+        cost: `Wasserstein()`, or `Means()` to leave the stds out; or their names.
         max_sweeps: bound on the rounds through the list.
         exclude: paths that are moved but kept out of the cost.
         relative_tolerance: a step must lower the distance of its posterior by more than this part of it.
         on_sweep: called with a `Sweep` after every round.
 
     Example:
+        >>> from bayesin import permute
         >>> spec = PermutationSpec.parse({"w": ["2", "g0"]}, {"g0": 3})
         >>> p = {"w": np.array([[1.0, 2.0, 3.0], [6.0, 4.0, 5.0]])}
-        >>> turned = [move(p, spec, {"g0": np.roll(np.arange(3), k)}) for k in range(3)]
-        >>> result = align_many(turned, spec, key=jax.random.key(0))
-        >>> result.objective, result.converged
-        (0.0, True)
+        >>> turned = [permute(p, spec, {"g0": np.roll(np.arange(3), k)}) for k in range(3)]
+        >>> align_many(turned, spec, key=jax.random.key(0))
+        AlignmentMany(3 posteriors, 12 -> 0, rounds 1, converged)
     """
-    if cost not in ("wasserstein", "means"):
-        raise ConfigError(f"align_many has no cost '{cost}': a barycentre needs 'wasserstein' or 'means'")
+    check_key(key)
+    measure = as_cost(cost)
+    if not isinstance(measure, Wasserstein | Means):
+        raise ConfigError(f"align_many has no cost '{name_of(measure)}': a barycentre needs 'wasserstein' or 'means'")
     if max_sweeps < 1:
         raise ConfigError(f"max_sweeps starts at 1, not {max_sweeps}")
     clock = time.perf_counter()
     members = _list(posteriors)
-    search = _Search(_problems(members, spec, cost, frozenset(exclude)), relative_tolerance)
+    search = _Search(_problems(members, spec, measure, frozenset(exclude)), relative_tolerance)
     history = [search.total()]
     if search.begin(random_order(spec, jax.random.fold_in(key, 0), max_sweeps), history[0]):
         history.append(search.total())
@@ -105,16 +114,24 @@ def align_many(
             history.append(min(search.total(), history[-1]))  # equal up to rounding at worst
         if on_sweep is not None:
             on_sweep(Sweep(rounds, history[-1], moved))
-    moved_members = [move(q, spec, perms) for q, perms in zip(members, search.perms, strict=True)]
     return AlignmentMany(
         perms=search.perms,
-        posteriors=moved_members,
-        barycentre=barycentre(moved_members),
+        posteriors=[permuted(q, spec, perms) for q, perms in zip(members, search.perms, strict=True)],
         history=np.array(history),
+        seconds={**search.seconds, "total": time.perf_counter() - clock},
         sweeps=rounds,
         converged=converged,
-        seconds={**search.seconds, "total": time.perf_counter() - clock},
     )
+
+
+def barycentre(posteriors: Sequence[Posterior | Tree]) -> Gaussian:
+    """Returns the Gaussian with the mean of the means and the mean of the stds, units as they stand.
+
+    For mean-field Gaussians with matched coordinates this minimises the sum of W₂² to all of them. Integer leaves
+    have no mean: those of the first posterior are taken.
+    """
+    gaussians = [q if is_posterior(q) else Gaussian(q, _zeros_like(q)) for q in posteriors]
+    return Gaussian(_average([q.mean for q in gaussians]), _average([q.std for q in gaussians]))
 
 
 class _Search:
@@ -157,7 +174,7 @@ class _Search:
             for problem, perms in zip(self.problems, self.perms, strict=True)
         )
 
-    def _align(self, index: int, target: Arrays, order: list[tuple[str, ...]]) -> Descent:
+    def _align(self, index: int, target: Arrays, order: list[tuple[str, ...]]) -> DescentResult:
         clock = time.perf_counter()
         similarities = Similarities(_towards(self.problems[index], target))
         self.seconds["similarity"] += time.perf_counter() - clock
@@ -169,10 +186,10 @@ class _Search:
 
     def _moved(self, index: int) -> Arrays:
         perms = self.perms[index]
-        skip = still(perms)
+        skip = identity_groups(perms)
         return [
-            tuple(gather(array, term.layout, perms, skip).astype(np.float64) for array in term.source)
-            for term in self.problems[index].raw
+            tuple(gather(array, pair.layout, perms, skip).astype(np.float64) for array in pair.source)
+            for pair in self.problems[index].features
         ]
 
     def _mean(self, sums: Arrays, count: int) -> Arrays:
@@ -186,7 +203,7 @@ class _Search:
         return sums
 
 
-def _list(posteriors: Any) -> list[Any]:
+def _list(posteriors: Sequence[Posterior | Tree] | Samples) -> list[Posterior | Tree]:
     if isinstance(posteriors, Samples):
         stacked = jax.tree.map(np.asarray, posteriors.params)
         return [jax.tree.map(lambda leaf, i=i: leaf[i], stacked) for i in range(len(posteriors))]
@@ -195,16 +212,39 @@ def _list(posteriors: Any) -> list[Any]:
     return list(posteriors)
 
 
-def _problems(members: list[Any], spec: PermutationSpec, cost: str, exclude: frozenset[str]) -> list[Problem]:
-    mixed = len({isinstance(q, Gaussian) for q in members}) > 1  # then a point is a Gaussian with zero std
-    given = [Gaussian(q, zeros_like(q)) if mixed and not isinstance(q, Gaussian) else q for q in members]
-    return [build(given[0], q, spec, cost, exclude) for q in given]
+def _problems(
+    members: list[Posterior | Tree], spec: PermutationSpec, cost: Cost, exclude: frozenset[str]
+) -> list[Problem]:
+    mixed = len({is_posterior(q) for q in members}) > 1  # then a point is a Gaussian with zero std
+    alike = [Gaussian(q, _zeros_like(q)) if mixed and not is_posterior(q) else q for q in members]
+    return [pose(alike[0], q, spec, cost, exclude) for q in alike]
 
 
 def _towards(problem: Problem, target: Arrays) -> Problem:
-    terms = tuple(Term(term.layout, arrays, term.source) for term, arrays in zip(problem.raw, target, strict=True))
-    return problem._replace(terms=terms, raw=terms)
+    """The same source, and the mean of others as its target."""
+    pairs = zip(problem.features, target, strict=True)
+    return problem._replace(features=tuple(TensorPair(pair.layout, arrays, pair.source) for pair, arrays in pairs))
 
 
 def _add(first: Arrays, second: Arrays, sign: float) -> Arrays:
     return [tuple(a + sign * b for a, b in zip(x, y, strict=True)) for x, y in zip(first, second, strict=True)]
+
+
+def _zeros_like(tree: Tree) -> Tree:
+    """The std of a point."""
+    return jax.tree.map(lambda leaf: np.zeros_like(np.asarray(leaf)), tree)
+
+
+def _average(trees: list[Tree]) -> Tree:
+    return jax.tree.map(_average_leaf, *trees)
+
+
+def _average_leaf(*leaves: np.ndarray | jax.Array) -> np.ndarray | jax.Array:
+    first = np.asarray(leaves[0])
+    if first.dtype.kind in "biu":
+        return leaves[0]
+    total = np.zeros(first.shape, np.float64)
+    for leaf in leaves:
+        total += np.asarray(leaf)
+    mean = (total / len(leaves)).astype(first.dtype)
+    return jax.device_put(mean, leaves[0].sharding) if isinstance(leaves[0], jax.Array) else mean

@@ -9,21 +9,21 @@ how much work they leave:
     general   more groups, or one group on several factors: computed at every visit. For a group on several
               factors the sum over them is the gradient of the objective, not the objective
 
-Every tensor is centred over the units of its groups first. That adds constants to rows and columns, which
-no permutation sees, and leaves to float32 the digits that matter.
+A similarity that came with the problem is part of what is fixed. Every tensor is centred over the units of its
+groups first. That adds constants to rows and columns, which no permutation sees, and leaves to float32 the digits
+that matter.
 """
 
 import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
-from ..symmetry import Perms
-from . import device
-from .features import Problem, Term
-from .layout import Layout
-from .stacks import Kinds, multiplications, norm, rest_first, sort, stack
+from ..symmetry import Layout, Perms
+from .problem import Problem, TensorPair, magnitude, norm, sum_bound
+from .products import TensorsByArity, device_products, group_tensors, is_worth_a_device, rest_first, stack
 
 BLOCK = 1 << 22  # numbers copied at a time: bounds the memory, and blocks used again cost no page faults
 COPYING = 25  # measured: to exchange a number costs as much in copies as it takes to multiply it with 25 units
@@ -49,21 +49,21 @@ class Coupled(NamedTuple):
 class Similarities:
     """The similarities of all groups of a problem, kept up to date as permutations change.
 
-    `of` remembers for which permutations it was last asked; everything else stays as it was built.
+    `matrix` remembers for which permutations it was last asked; everything else stays as it was built.
     """
 
     def __init__(self, problem: Problem, on_device: bool | None = None):
         self.problem = problem
-        kinds = sort(problem)
+        tensors = group_tensors(problem)
         if on_device is None:
-            on_device = device.is_worth(multiplications(problem, kinds))
+            on_device = is_worth_a_device(problem, tensors)
         self.on_device = on_device and problem.dtype == np.float32  # JAX would silently make float64 float32
-        put = device.put if self.on_device else lambda array: array
+        put = jax.device_put if self.on_device else lambda array: array
         # Σ |target| |source| of what is multiplied for each group
-        self._magnitude = {group: sum(map(_magnitude, kind.general)) for group, kind in kinds.items()}
-        self.fixed = {group: put(self._fixed(group, kind.fixed)) for group, kind in kinds.items()}
-        self.coupled = self._coupled(kinds, put)
-        self.general = {group: kind.general for group, kind in kinds.items()}
+        self._magnitude = {group: sum(map(magnitude, kinds.general)) for group, kinds in tensors.items()}
+        self.fixed = {group: put(self._fixed(group, kinds.fixed)) for group, kinds in tensors.items()}
+        self.coupled = self._coupled(tensors, put)
+        self.general = {group: kinds.general for group, kinds in tensors.items()}
         self._kept: dict[str, np.ndarray] = {}
         self._seen: dict[str, list[np.ndarray]] = {}
         self._work = _Work(problem.dtype)
@@ -73,69 +73,78 @@ class Similarities:
         self._kept.clear()
         self._seen.clear()
 
-    def of(self, group: str, perms: Perms) -> np.ndarray:
+    def matrix(self, group: str, perms: Perms) -> np.ndarray:
         """Returns the (units × units) similarity; the caller must not write to it."""
         total = self._fetch(group, perms, self.coupled[group]) if self.on_device else self._update(group, perms)
-        return sum((_gradient(term, group, perms) for term in self.general[group]), total)
+        return sum((_gradient(pair, group, perms) for pair in self.general[group]), total)
 
-    def settled(self, group: str, perms: Perms, settled: set[str]) -> np.ndarray:
+    def anchored_matrix(self, group: str, perms: Perms, settled: set[str]) -> np.ndarray:
         """Returns the similarity from those tensors alone whose other groups are all settled."""
-        speaking = [term for term in self.coupled[group] if term.other in settled]
+        coupled = [term for term in self.coupled[group] if term.other in settled]
         if self.on_device:
-            total = self._fetch(group, perms, speaking)
+            total = self._fetch(group, perms, coupled)
         else:
             total = self.fixed[group].copy()
-            for term in speaking:
+            for term in coupled:
                 self._add(total, term, perms[term.other], None, np.arange(perms[term.other].size))
-        general = (term for term in self.general[group] if _speaks(term.layout, group, settled))
-        return sum((_gradient(term, group, perms) for term in general), total)
+        general = (pair for pair in self.general[group] if _is_anchored(pair.layout, group, settled))
+        return sum((_gradient(pair, group, perms) for pair in general), total)
 
     def evidence(self, group: str, settled: set[str]) -> float:
-        """How many numbers of each unit `settled` would compare."""
-        speaking = (term for term in self.problem.terms if _speaks(term.layout, group, settled))
-        return sum(array.size for term in speaking for array in term.target) / self.problem.spec.sizes[group]
+        """How many numbers of each unit `anchored_matrix` would compare; a given similarity counts as one."""
+        anchored = (pair for pair in self.problem.features if _is_anchored(pair.layout, group, settled))
+        compared = sum(array.size for pair in anchored for array in pair.target)
+        return compared / self.problem.spec.sizes[group] + (group in self.problem.given)
 
-    def noise(self, group: str) -> float:
+    def rounding_bound(self, group: str) -> float:
         """A gain above this is beyond the rounding errors of the similarity."""
         return 4.0 * float(np.finfo(self.problem.dtype).eps) * self._magnitude[group]
 
     def is_linear(self, group: str) -> bool:
         """Whether the objective is linear in the group's permutation: at most one factor a tensor."""
-        return all(len(term.layout.places(group)) == 1 for term in self.general[group])
+        return all(len(pair.layout.places(group)) == 1 for pair in self.general[group])
 
-    def _fixed(self, group: str, terms: list[Term]) -> np.ndarray:
-        if not terms:
-            return np.zeros((self.problem.spec.sizes[group],) * 2, self.problem.dtype)
-        target, source = (stack(side, terms, (group,), self.problem.dtype) for side in ("target", "source"))
-        self._magnitude[group] += norm(target) * norm(source)
-        return target.T @ source
+    def _fixed(self, group: str, pairs: list[TensorPair]) -> np.ndarray:
+        size, dtype = self.problem.spec.sizes[group], self.problem.dtype
+        total = np.zeros((size, size), dtype)
+        if pairs:
+            target, source = (stack(side, pairs, (group,), dtype) for side in ("target", "source"))
+            self._magnitude[group] += norm(target) * norm(source)
+            total = target.T @ source
+        if group in self.problem.given:
+            matrix = self.problem.given[group].matrix
+            self._magnitude[group] += sum_bound(matrix)
+            total = total + matrix if pairs else matrix
+        return total
 
-    def _coupled(self, kinds: dict[str, Kinds], put: Callable) -> dict[str, list[Coupled]]:
+    def _coupled(self, tensors: dict[str, TensorsByArity], put: Callable) -> dict[str, list[Coupled]]:
         """Every pair of neighbours both ways: one target and two sources, the same numbers in two orders."""
-        result: dict[str, list[Coupled]] = {group: [] for group in kinds}
-        for group, kind in kinds.items():
-            for other, terms in kind.coupled.items():
+        result: dict[str, list[Coupled]] = {group: [] for group in tensors}
+        for group, kinds in tensors.items():
+            for other, pairs in kinds.coupled.items():
                 if other not in (term.other for term in result[group]):
-                    first, last = terms[0].layout.present  # as the first tensor has them in memory
+                    first, last = pairs[0].layout.present  # as the first tensor has them in memory
                     target, source = (
-                        stack(side, terms, (first, last), self.problem.dtype) for side in ("target", "source")
+                        stack(side, pairs, (first, last), self.problem.dtype) for side in ("target", "source")
                     )
                     sent = put(target)
                     result[last].append(Coupled(first, sent, put(source), True))
                     result[first].append(Coupled(last, sent, put(rest_first(source)), False))
-                    magnitude = norm(target) * norm(source)
+                    bound = norm(target) * norm(source)
                     for name in (group, other):
-                        self._magnitude[name] += magnitude
+                        self._magnitude[name] += bound
         return result
 
     def _fetch(self, group: str, perms: Perms, terms: list[Coupled]) -> np.ndarray:
         """On an accelerator products are cheap and traffic is not: everything is computed again, there."""
         targets, sources = [term.target for term in terms], [term.source for term in terms]
         last = tuple(term.is_last for term in terms)
-        return device.products(self.fixed[group], targets, sources, [perms[term.other] for term in terms], last)
+        return device_products(self.fixed[group], targets, sources, [perms[term.other] for term in terms], last)
 
     def _update(self, group: str, perms: Perms) -> np.ndarray:
         """On the host only what changed since the last visit is computed, unless that is most of it."""
+        if not self.coupled[group]:
+            return self.fixed[group]
         terms, now = self.coupled[group], [perms[term.other] for term in self.coupled[group]]
         before = self._seen.get(group)
         if before is not None:
@@ -194,19 +203,15 @@ class _Work:
         return array.take(units, axis, out=out, mode="clip")  # with another mode numpy buffers `out`
 
 
-def _magnitude(term: Term) -> float:
-    return sum(norm(target) * norm(source) for target, source in zip(term.target, term.source, strict=True))
-
-
-def _speaks(layout: Layout, group: str, settled: set[str]) -> bool:
+def _is_anchored(layout: Layout, group: str, settled: set[str]) -> bool:
     return len(layout.places(group)) == 1 and set(layout.present) - {group} <= settled
 
 
-def _gradient(term: Term, group: str, perms: Perms) -> np.ndarray:
-    total = np.zeros((), term.target[0].dtype)
-    for place in term.layout.places(group):
-        for target, source in zip(term.target, term.source, strict=True):
-            for other, name in enumerate(term.layout.groups):
+def _gradient(pair: TensorPair, group: str, perms: Perms) -> np.ndarray:
+    total = np.zeros((), pair.target[0].dtype)
+    for place in pair.layout.places(group):
+        for target, source in zip(pair.target, pair.source, strict=True):
+            for other, name in enumerate(pair.layout.groups):
                 if name is not None and other != place:
                     source = source.take(perms[name], axis=other)
             total = total + _front(target, place) @ _front(source, place).T

@@ -7,8 +7,7 @@ import equinox as eqx
 import jax
 
 from ..errors import ModelError
-from .adapter import Keys, Role, adapt, is_floating, name_of, packing_of, role_of_array, takes_keyword
-from .model import Model
+from .model import Keys, Model, Role, adapt, is_floating, name_of, packing_of, role_of_array, takes_keyword
 
 
 def from_equinox(source: Any, *, batched: bool = False, name: str | None = None, **options: Any) -> Model:

@@ -5,8 +5,7 @@ from typing import Any
 
 from ..errors import ModelError
 from ..trees import Tree, path_of
-from .adapter import Keys, Role, adapt, is_array, is_floating
-from .model import Model
+from .model import Keys, Model, Role, adapt, is_array, is_floating
 
 
 def from_functions(

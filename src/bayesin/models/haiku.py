@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import ModelError
-from .adapter import Keys, Role, adapt, as_example, is_floating
-from .model import Model
+from .model import Keys, Model, Role, adapt, as_example, is_floating
 
 
 def from_haiku(
@@ -43,10 +42,9 @@ def from_haiku(
         >>> model.apply(params, jnp.ones((5, 3))).shape
         (5, 2)
     """
-    kind = type(transformed).__name__  # not isinstance: Haiku is then needed only by those who use it
-    if kind not in {"Transformed", "TransformedWithState"}:
+    if not is_transformed(transformed):
         raise ModelError(f"from_haiku takes the result of hk.transform, not {transformed!r:.80}")
-    stateful = kind == "TransformedWithState"
+    stateful = type(transformed).__name__ == "TransformedWithState"
     example = as_example(example_x)
 
     if init_options is None:
@@ -62,6 +60,11 @@ def from_haiku(
         return transformed.apply(tree, None, x, **options)
 
     return adapt(build, call, name=name, role=_role_with_state if stateful else None)
+
+
+def is_transformed(value: Any) -> bool:
+    """Whether a value is the result of `hk.transform`; by its name, so that only those need Haiku who use it."""
+    return type(value).__name__ in {"Transformed", "TransformedWithState"}
 
 
 def _role_with_state(keys: Keys, leaf: Any) -> Role:

@@ -6,8 +6,7 @@ from flax import linen as nn
 from flax.core import unfreeze
 
 from ..errors import ModelError
-from .adapter import Keys, Role, adapt, as_example, is_floating
-from .model import Model
+from .model import Keys, Model, Role, adapt, as_example, is_floating
 
 
 def from_linen(module: nn.Module, example_x: Any, *, name: str | None = None, **options: Any) -> Model:

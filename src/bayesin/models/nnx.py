@@ -8,8 +8,7 @@ from flax import nnx
 
 from ..errors import ModelError
 from ..trees import path_of
-from .adapter import Keys, Role, adapt, is_array, is_floating, name_of, packing_of, takes_keyword
-from .model import Model
+from .model import Keys, Model, Role, adapt, is_array, is_floating, name_of, packing_of, takes_keyword
 
 PARAMETERS, STATISTICS, STATIC = 1, 2, 3  # places in what `nnx.split` returns below; 0 is the graph
 

@@ -1,15 +1,18 @@
 """The mean-field Gaussian: an independent normal on every weight."""
 
-import zlib
+from functools import partial
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+from jaxtyping import Array, Float
 
 from ..errors import ModelError, PosteriorError
-from ..trees import Tree, check_same_structure, flatten
+from ..randomness import PRNGKey, check_key, normal_tree, sample_with
+from ..symmetry import Perms, PermutationSpec, permute
+from ..trees import Tree, check_same_structure, flatten, is_float
 
 
 class Gaussian(eqx.Module):
@@ -30,24 +33,39 @@ class Gaussian(eqx.Module):
         except ModelError as error:
             raise PosteriorError(str(error)) from None
 
+    def __repr__(self) -> str:
+        return f"Gaussian({self.size:,} weights)"
+
     @classmethod
     def point(cls, params: Tree) -> "Gaussian":
         """The posterior that is certain of `params`."""
         return cls(params, jax.tree.map(jnp.zeros_like, params))
 
-    def sample(self, key: jax.Array, count: int) -> Tree:
-        """Returns `count` draws as one tree with a leading axis.
+    def sample(self, key: PRNGKey, count: int) -> Tree:
+        """Returns `count` draws as one tree with a leading axis; number s is `draw(fold_in(key, s))`."""
+        check_key(key)
+        return _sample(self, key, count)
 
-        Every leaf has its own stream, folded from the CRC of its path, so that a draw does not depend
-        on which other leaves the tree holds.
-        """
-        return self.at(standard_normal(key, self.mean, count))
+    def draw(self, key: PRNGKey) -> Tree:
+        """Returns one draw, `mean + std · ε`; the same key at every posterior gives common random numbers."""
+        return self.at(normal_tree(key, self.mean))
 
     def at(self, noise: Tree) -> Tree:
-        """Returns `mean + std * noise`; the same noise at every posterior gives common random numbers."""
-        return jax.tree.map(lambda m, s, e: m + s * e, self.mean, self.std, noise)
+        """Returns `mean + std · noise` in the precision of the mean; integers stay as they are."""
 
-    def log_density(self, params: Tree) -> jax.Array:
+        def shifted(mean: Array, std: Array, noise: Array) -> Array:
+            if not is_float(mean.dtype):
+                return jnp.broadcast_to(mean, noise.shape)
+            wide, scale = (jnp.broadcast_to(leaf, noise.shape).astype(noise.dtype) for leaf in (mean, std))
+            return (wide + scale * noise).astype(mean.dtype)
+
+        return jax.tree.map(shifted, self.mean, self.std, noise)
+
+    def permute(self, spec: PermutationSpec, perms: Perms) -> "Gaussian":
+        """Returns the posterior with its units reordered."""
+        return Gaussian(permute(self.mean, spec, perms), permute(self.std, spec, perms))
+
+    def log_density(self, params: Tree) -> Float[Array, ""]:
         """Returns `log q(params)`, summed over all weights.
 
         Raises:
@@ -74,11 +92,6 @@ class Gaussian(eqx.Module):
         return sum(leaf.size for leaf in jax.tree.leaves(self.mean))
 
 
-def standard_normal(key: jax.Array, like: Tree, count: int) -> Tree:
-    """Returns `count` standard normal trees shaped like `like`, with a leading axis."""
-    flat = flatten(like)
-    noise = [
-        jax.random.normal(jax.random.fold_in(key, zlib.crc32(path.encode())), (count, *leaf.shape), leaf.dtype)
-        for path, leaf in flat.items()
-    ]
-    return jax.tree.unflatten(jax.tree.structure(like), noise)
+@partial(jax.jit, static_argnames="count")
+def _sample(posterior: Gaussian, key: PRNGKey, count: int) -> Tree:
+    return sample_with(posterior.draw, key, count)

@@ -8,14 +8,18 @@ K − 1. One standard normal number for each factor, shared by all tensors, draw
 An independent z for each tensor would make the covariance block-diagonal, which is another posterior.
 """
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from ..errors import ModelError, PosteriorError
+from ..randomness import PRNGKey, check_key, sample_with
 from ..symmetry import Perms, PermutationSpec, permute
-from ..trees import Tree, check_same_structure
+from ..trees import Tree, check_same_structure, common_dtype, is_float
 from .gaussian import Gaussian
 from .samples import Samples
 
@@ -46,6 +50,9 @@ class LowRankGaussian(eqx.Module):
         if len({leaf.shape[0] for leaf in jax.tree.leaves(self.factors)}) != 1:
             raise PosteriorError("all factors need the same leading axis")
 
+    def __repr__(self) -> str:
+        return f"LowRankGaussian({self.size:,} weights, rank {self.rank})"
+
     @classmethod
     def from_samples(cls, samples: Samples, rank: int | None = None) -> "LowRankGaussian":
         """Returns the Gaussian with the samples' mean and covariance (divisor K − 1).
@@ -60,20 +67,31 @@ class LowRankGaussian(eqx.Module):
         if rank is not None and rank < 1:
             raise PosteriorError(f"a rank of {rank}; ranks start at 1")
         mean = samples.mean
-        factors = jax.tree.map(
-            lambda leaf, m: (leaf - m) / np.sqrt(count - 1, dtype=np.float32), samples.params, mean
-        )
+        factors = jax.tree.map(lambda leaf, m: _deviations(leaf, m, count), samples.params, mean)
         return cls(mean, factors if rank is None or rank >= count else _leading(factors, rank))
 
-    def sample(self, key: jax.Array, count: int) -> Tree:
-        """Returns `count` draws as one tree with a leading axis."""
-        return self.at(jax.random.normal(key, (count, self.rank), jnp.float32))
+    def sample(self, key: PRNGKey, count: int) -> Tree:
+        """Returns `count` draws as one tree with a leading axis; number s is `draw(fold_in(key, s))`."""
+        check_key(key)
+        return _sample(self, key, count)
 
-    def at(self, noise: jax.Array) -> Tree:
-        """Returns `mean + noise @ factors` for standard normal `noise` of shape (count, rank)."""
-        return jax.tree.map(
-            lambda m, f: m + jnp.tensordot(noise.astype(f.dtype), f, 1, precision="highest"), self.mean, self.factors
-        )
+    def draw(self, key: PRNGKey) -> Tree:
+        """Returns one draw; the same key at every posterior of this rank gives common random numbers."""
+        return self.at(jax.random.normal(key, (self.rank,), jnp.float32))
+
+    def at(self, noise: Float[Array, "*draws rank"]) -> Tree:
+        """Returns `mean + noise @ factors` in the precision of the mean; integers stay as they are."""
+        lead = noise.shape[:-1]
+
+        def shifted(mean: Array, factors: Array) -> Array:
+            spread = jnp.broadcast_to(mean, (*lead, *mean.shape))
+            if not is_float(mean.dtype):
+                return spread
+            wide = common_dtype(mean.dtype, jnp.float32)
+            step = jnp.tensordot(noise.astype(wide), factors.astype(wide), 1, precision="highest")
+            return (spread.astype(wide) + step).astype(mean.dtype)
+
+        return jax.tree.map(shifted, self.mean, self.factors)
 
     def permute(self, spec: PermutationSpec, perms: Perms) -> "LowRankGaussian":
         """Returns the posterior with its units reordered."""
@@ -87,7 +105,13 @@ class LowRankGaussian(eqx.Module):
     @property
     def std(self) -> Tree:
         """Marginal standard deviation of every weight."""
-        return jax.tree.map(lambda f: jnp.sqrt(jnp.sum(jnp.square(f), 0)), self.factors)
+
+        def width(factors: Array) -> Array:
+            return (
+                jnp.sqrt(jnp.sum(jnp.square(factors), 0)) if is_float(factors.dtype) else jnp.zeros_like(factors[0])
+            )
+
+        return jax.tree.map(width, self.factors)
 
     @property
     def rank(self) -> int:
@@ -98,6 +122,18 @@ class LowRankGaussian(eqx.Module):
     def size(self) -> int:
         """Number of weights."""
         return sum(leaf.size for leaf in jax.tree.leaves(self.mean))
+
+
+def _deviations(leaf: Array, mean: Array, count: int) -> Array:
+    """`(w_k − m) / √(K − 1)`; integers do not deviate."""
+    if not is_float(leaf.dtype):
+        return jnp.zeros_like(leaf)
+    return (leaf - mean[None]) / np.sqrt(count - 1, dtype=np.float32).astype(leaf.dtype)
+
+
+@partial(jax.jit, static_argnames="count")
+def _sample(posterior: LowRankGaussian, key: PRNGKey, count: int) -> Tree:
+    return sample_with(posterior.draw, key, count)
 
 
 def _leading(factors: Tree, rank: int) -> Tree:

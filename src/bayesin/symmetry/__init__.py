@@ -1,14 +1,21 @@
 """Permutation symmetry: found in the jaxpr, verified numerically, acting on trees."""
 
+from ..jaxprs import Apply as Apply
+from .activations import Activations as Activations
+from .activations import hidden_activations as hidden_activations
 from .discover import discover as discover
 from .explain import Explanation as Explanation
 from .explain import explain as explain
-from .permutations import compose as compose
-from .permutations import invert as invert
-from .permutations import transpositions as transpositions
-from .permute import axis_index as axis_index
+from .permute import Layout as Layout
+from .permute import compose as compose
+from .permute import gather as gather
+from .permute import identity_groups as identity_groups
+from .permute import invert as invert
+from .permute import layouts as layouts
 from .permute import permute as permute
+from .permute import transpositions as transpositions
 from .spec import Factor as Factor
 from .spec import Perms as Perms
 from .spec import PermutationSpec as PermutationSpec
+from .verify import check_same_function as check_same_function
 from .verify import verify as verify

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from .spec import Factor, PermutationSpec
+from .spec import PermutationSpec, write_axis
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,4 @@ def explain(spec: PermutationSpec) -> Explanation:
 
 def _name(spec: PermutationSpec, path: str, number: int) -> str:
     axis = spec.axes[path][number]
-    return f"{path}[{number}]" + (f" = {_product(axis)}" if len(axis) > 1 else "")
-
-
-def _product(axis: tuple[Factor, ...]) -> str:
-    return " * ".join(map(str, axis))
+    return f"{path}[{number}]" + (f" = {write_axis(axis)}" if len(axis) > 1 else "")

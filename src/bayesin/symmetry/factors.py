@@ -8,6 +8,8 @@ An axis is an ordered, row-major product of factors, and an axis of size 1 is th
 - `Constant`: nothing changes along it (a broadcast axis), so that every permutation leaves it as it is. It
   joins anything, and never refines or fixes what it joins.
 
+What is left of these factors in the parameters when a walk ends becomes the spec's own (`spec.Factor`).
+
 What an axis says is a claim: if the parameters move as their axes say, so does this array. Merging, refining
 and fixing all shrink the set of permutations that are left, so that a claim once made stays true.
 """

@@ -1,12 +1,13 @@
 """The permutation spec: for every axis of every parameter, which units it counts.
 
 An axis is an ordered product of factors, row-major: a flattened 7 × 7 × 64 feature map that feeds a dense
-layer is `7 * 7 * g0`. A factor belongs to a group, whose units may be permuted, or is fixed. An axis of
+layer is written `7 * 7 * g0`. A factor belongs to a group, whose units may be permuted, or is fixed. An axis of
 size 1 is the empty product.
 """
 
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from pathlib import Path
@@ -17,13 +18,28 @@ import numpy as np
 from jax.core import Tracer
 
 from ..errors import ArtifactError, SpecError
-from ..files import read_json, write_json
+from ..json_files import read_json, write_json
+from ..randomness import generator
 from ..trees import Tree, flatten
-from .notation import Axis, check_name, natural, read_axis, reasons_of, write_axis
-from .notation import Factor as Factor
-from .randomness import generator
 
 Perms = dict[str, Any]  # {group: integer array}; gather convention new[i] = old[perm[i]]
+
+NEEDED = 'a spec needs "parameters" {path: [axis, …]} and "groups" {name: size}'
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A block of an axis: `size` units that move with `group`, or stay (`group` is None)."""
+
+    size: int
+    group: str | None = None
+    reason: str = field(default="", compare=False)  # why it is fixed, for people
+
+    def __str__(self) -> str:
+        return self.group or str(self.size)
+
+
+Axis = tuple[Factor, ...]
 
 
 @dataclass(frozen=True)
@@ -51,7 +67,7 @@ class PermutationSpec:
             if factor.size < 1:
                 raise SpecError(f"'{path}': a factor of size {factor.size}; sizes start at 1")
             if factor.group:
-                check_name(factor.group)
+                _check_name(factor.group)
             if factor.group and sizes.setdefault(factor.group, factor.size) != factor.size:
                 raise SpecError(
                     f"group '{factor.group}' has size {sizes[factor.group]} elsewhere and {factor.size} in '{path}'"
@@ -59,7 +75,7 @@ class PermutationSpec:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Number of units of each group, in natural order of the names (g2 before g10)."""
+        """Number of units of each group, in _natural order of the names (g2 before g10)."""
         return dict(self._sizes)
 
     @property
@@ -84,10 +100,13 @@ class PermutationSpec:
         return {group: generator(key, group).permutation(size) for group, size in self.sizes.items()}
 
     def check(self, tree: Tree) -> int:
-        """Raises `SpecError` unless the tree has these parameters; returns the number of leading axes.
+        """Returns the number of leading axes of a tree that has these parameters.
 
         Axes are counted from the right, so a stack of samples fits the spec of one of them; all
         parameters must then have the same number of leading axes.
+
+        Raises:
+            SpecError: a parameter is missing, unknown to the spec, or of another shape.
         """
         flat, axes = flatten(tree), self.axes
         for path in flat:
@@ -126,7 +145,7 @@ class PermutationSpec:
         """Reads a spec file, written by `save` or by hand.
 
         Raises:
-            SpecError: the file is no spec, or does not hold together.
+            SpecError: the file is not a spec, or does not hold together.
         """
         try:
             return cls.from_json(read_json(path))
@@ -136,9 +155,9 @@ class PermutationSpec:
             raise SpecError(f"{path}: {error}") from None
 
     def to_json(self) -> dict[str, Any]:
-        """The spec as plain data; `from_json` reads it back."""
+        """The spec as plain data, which `from_json` reads back."""
         parameters = {path: [write_axis(axis) for axis in axes] for path, axes in self.parameters}
-        why = {path: [reasons_of(axis) for axis in axes] for path, axes in self.parameters}
+        why = {path: [_reasons_of(axis) for axis in axes] for path, axes in self.parameters}
         return {
             "format": "bayesin-spec",
             "version": 1,
@@ -154,15 +173,28 @@ class PermutationSpec:
             raise SpecError('this is not a permutation spec: it needs "format": "bayesin-spec"')
         if data.get("version") != 1:
             raise SpecError(f"spec version {data.get('version')!r} is not supported; this bayesin reads version 1")
-        return cls.parse(data.get("parameters"), data.get("groups"), data.get("why") or {})
+        if "parameters" not in data or "groups" not in data:
+            raise SpecError(NEEDED)
+        return cls.parse(data["parameters"], data["groups"], data.get("why"))
 
     @classmethod
-    def parse(cls, parameters: Any, groups: Any, why: Any = None) -> "PermutationSpec":
-        """Builds a spec from axes written as products, such as `"7 * 7 * g0"`."""
+    def parse(
+        cls, parameters: dict[str, list[str]], groups: dict[str, int], why: dict[str, list[str]] | None = None
+    ) -> "PermutationSpec":
+        """Builds a spec from axes written as products, such as `"7 * 7 * g0"`.
+
+        Args:
+            parameters: the axes of each parameter, by path.
+            groups: the number of units of each group.
+            why: for people, the reason why each axis of a parameter is fixed.
+
+        Raises:
+            SpecError: something is not of this form, or does not hold together.
+        """
         if not isinstance(parameters, dict) or not isinstance(groups, dict):
-            raise SpecError('a spec needs "parameters" {path: [axis, …]} and "groups" {name: size}')
+            raise SpecError(NEEDED)
         for group, size in groups.items():
-            check_name(group)
+            _check_name(group)
             if not isinstance(size, int) or isinstance(size, bool) or size < 1:
                 raise SpecError(f"group '{group}' needs a positive whole size, not {size!r}")
         read, used = [], set()
@@ -171,7 +203,7 @@ class PermutationSpec:
                 raise SpecError(f"'{path}' needs a list with one entry an axis, not {axes!r}")
             reasons = why.get(path) if isinstance(why, dict) else None
             reasons = reasons if isinstance(reasons, list) else []
-            read.append((path, tuple(read_axis(path, i, axis, groups, reasons) for i, axis in enumerate(axes))))
+            read.append((path, tuple(_read_axis(path, i, axis, groups, reasons) for i, axis in enumerate(axes))))
             used |= {f.group for axis in read[-1][1] for f in axis if f.group}
         for group in groups:
             if group not in used:
@@ -181,7 +213,7 @@ class PermutationSpec:
     @cached_property
     def _sizes(self) -> dict[str, int]:
         sizes = {f.group: f.size for _, _, _, f in self._factors() if f.group}
-        return {group: sizes[group] for group in sorted(sizes, key=natural)}
+        return {group: sizes[group] for group in sorted(sizes, key=_natural)}
 
     @cached_property
     def _shapes(self) -> dict[str, tuple[int, ...]]:
@@ -211,3 +243,46 @@ def check_permutation(perm: Any, size: int, group: str) -> None:
 
 def _size(axis: Axis) -> int:
     return prod(factor.size for factor in axis)
+
+
+def _natural(name: str) -> list[Any]:
+    """A key that sorts g2 before g10."""
+    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", name) if part]
+
+
+def write_axis(axis: Axis) -> str:
+    """The product as text; an axis of size 1 is `1`."""
+    return " * ".join(str(factor) for factor in axis) or "1"
+
+
+def _reasons_of(axis: Axis) -> str:
+    """Why parts of an axis are fixed, each reason once."""
+    return "; ".join(dict.fromkeys(factor.reason for factor in axis if factor.reason))
+
+
+def _read_axis(path: str, number: int, text: Any, groups: dict[str, int], reasons: list[Any]) -> Axis:
+    """The factors of an axis from its text; `path` and `number` say in an error where it stands."""
+    if not isinstance(text, str):
+        raise SpecError(f"'{path}', axis {number}: expected a product such as \"7 * g0\", not {text!r}")
+    reason = reasons[number] if number < len(reasons) and isinstance(reasons[number], str) else ""
+    factors = []
+    for word in text.split("*"):
+        word = word.strip()
+        if word in groups:
+            factors.append(Factor(groups[word], word))
+        elif word.isascii() and word.isdigit() and len(word) < 19 and int(word) > 0:  # fits 64 bits
+            factors.append(Factor(int(word), None, reason))
+        else:
+            raise SpecError(f"'{path}', axis {number}: '{word}' is neither a group of the spec nor a size")
+    return tuple(f for f in factors if f.group or f.size > 1)
+
+
+def _check_name(group: str) -> None:
+    """Raises `SpecError` for a name that cannot be read back.
+
+    A group is written between `*` and sizes, so that its name must be told from both.
+    """
+    if not re.fullmatch(r"[^\W\d][\w.-]*", group):
+        raise SpecError(
+            f"'{group}' cannot name a group; names start with a letter and hold letters, digits and _ . -"
+        )

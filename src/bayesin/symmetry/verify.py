@@ -1,32 +1,40 @@
-"""Whether a spec holds: permuted parameters must compute the same function.
+"""Whether units may be moved: permuted parameters must compute the same function.
 
-Every group is permuted alone, so that a failure names it, and then all of them together.
+`verify` asks it of a spec, at random parameters. Every group is permuted alone, so that a failure names it, and then
+all of them together. Freshly initialised leaves are often constant (zero biases, unit gains, unit variances), and
+constants look the same in every order, so noise makes every entry differ; it keeps every sign, so that a variance
+stays one. Rounding hides small errors, and flips discrete choices such as a routing or an argmax; in double precision
+both are a billion times rarer, so that is what a model runs in here, if it can.
+
+`check_same_function` asks it of two given sets of parameters, after one was made from the other.
 """
 
-from collections.abc import Callable
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ..errors import ConfigError, ModelError, SpecError, SymmetryError
-from ..keys import check_key
-from ..trees import Tree
-from .blame import blame
-from .exact import Exact
+from ..jaxprs import Apply, check_arrays, coarsest_eps, hashable, trace
+from ..randomness import check_key, generator
+from ..trees import Tree, flatten, map_with_path
+from .diagnose import diagnose
 from .permute import permute
-from .probe import check_no_nan, filled, perturbed
-from .randomness import generator
 from .spec import Perms, PermutationSpec
-from .trace import check_arrays
 
 NOISE = (0.5, 0.05)  # relative noise of the parameters: the first that gives an output without NaN is used
+
+# Trained weights are larger than those that `verify` draws, and their sums cancel more: four times its tolerance,
+# 1e-4 of the largest output in single precision.
+REORDERED = 4
 
 TINY = 1e-3  # share of the largest entry of all below which a leaf of the output counts as tiny
 
 
 def verify(
-    apply: Callable[[Any, Any], Any],
+    apply: Apply,
     params: Tree,
     x: Any,
     spec: PermutationSpec,
@@ -46,7 +54,7 @@ def verify(
         x: one input; `jax.ShapeDtypeStruct` objects, and arrays of one value, get random values.
         spec: what to check.
         key: random key of noise, inputs and permutations.
-        tolerance: largest change that counts as rounding; by default `eps ** (2/3)` of the coarsest floating
+        tolerance: largest change that counts as rounding; by default `eps ** (2/3)` of the coarsest floating-
             point type that the computation goes through: 4e-11 in double, 2e-5 in single precision.
         trials: how often everything is drawn anew.
 
@@ -68,10 +76,10 @@ def verify(
         raise ConfigError(f"verify needs at least one trial, not {trials}")
     for tree, what in ((params, "params"), (x, "x")):
         check_arrays(tree, what)
-        check_no_nan(tree, what)
+        _check_no_nan(tree, what)
     if spec.check(params):
         raise SpecError("verify takes one set of parameters, not a stack of them; pass one member")
-    run = Exact(apply, params, x)
+    run = DoublePrecisionApply(apply, params, x)
     limit = run.eps ** (2 / 3) if tolerance is None else tolerance
     worst = 0.0
     for trial in range(trials):
@@ -84,11 +92,102 @@ def verify(
     return worst
 
 
+def check_same_function(apply: Apply, before: Tree, after: Tree, x: Any) -> float:
+    """Returns by how much the outputs on `x` differ between two sets of parameters, relative to the largest.
+
+    The check after units were moved: both compute one function, up to the rounding of sums in another order. Where
+    `verify` asks whether a spec holds at all, this asks whether it held for these parameters, in the precision in
+    which the network is used (matrix products in the highest one, so as not to hide a change behind their error).
+
+    Raises:
+        SymmetryError: the outputs differ by more than rounding can explain.
+        ModelError: `apply` fails on the input, or its output holds NaN.
+
+    Example:
+        >>> params = {"w0": np.eye(3), "w1": np.ones((3, 2))}
+        >>> swapped = {"w0": params["w0"][:, [1, 0, 2]], "w1": params["w1"][[1, 0, 2]]}
+        >>> def apply(params, x):
+        ...     return jax.numpy.tanh(x @ params["w0"]) @ params["w1"]
+        >>> check_same_function(apply, params, swapped, np.ones((2, 3)))
+        0.0
+    """
+    with jax.default_matmul_precision("highest"):
+        eps = coarsest_eps(trace(apply, before, x).jaxpr) or float(jnp.finfo(jnp.float32).eps)
+        run = jax.jit(hashable(apply))
+        outputs = [[widened(np.asarray(leaf)) for leaf in jax.tree.leaves(run(tree, x))] for tree in (before, after)]
+    if any(np.isnan(leaf).any() for leaf in outputs[0]):
+        raise ModelError("the output holds NaN before any unit is moved; nothing can be compared")
+    change, tolerance = _change(*outputs), REORDERED * eps ** (2 / 3)
+    if not change <= tolerance:
+        raise SymmetryError(
+            f"the network computes another function after its units were moved: outputs changed by {change:.1e} of "
+            f"their largest (tolerance {tolerance:.1e}); the spec is wrong for this model, discover it again"
+        )
+    return change
+
+
+def perturbed(params: Tree, key: jax.Array, noise: float) -> Tree:
+    """Returns the parameters with relative noise; shapes without values get random ones."""
+
+    def perturb(path: str, leaf: Any) -> Any:
+        draws = generator(key, "params", path)
+        leaf = _like_a_weight(leaf, draws) if isinstance(leaf, jax.ShapeDtypeStruct) else leaf
+        if not _is_inexact(leaf):
+            return leaf
+        values, normal = widened(leaf), draws.standard_normal(leaf.shape)
+        return np.where(values == 0, noise * np.abs(normal), values * np.exp(noise * normal)).astype(leaf.dtype)
+
+    return map_with_path(perturb, params)
+
+
+class DoublePrecisionApply:
+    """A compiled `apply` in double precision where possible.
+
+    Attributes:
+        double: whether parameters and inputs are widened. A model with single precision written into a loop
+            refuses that, and runs as it is.
+        eps: the coarsest spacing of floating point numbers that the computation rounds to.
+    """
+
+    def __init__(self, apply: Apply, params: Tree, x: Any):
+        shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), (params, x))
+        self.double = True
+        try:
+            with self._precision():
+                jaxpr = trace(apply, *widened(shapes))
+        except ModelError:
+            self.double = False
+            with self._precision():
+                jaxpr = trace(apply, *shapes)
+        self.eps = coarsest_eps(jaxpr.jaxpr) or float(jnp.finfo(jnp.float32).eps)
+        self._apply = jax.jit(hashable(apply))
+
+    def __call__(self, params: Tree, x: Any) -> list[np.ndarray]:
+        """Returns the leaves of the output in double precision."""
+        if self.double:
+            params, x = widened((params, x))
+        with self._precision():
+            return [widened(np.asarray(leaf)) for leaf in jax.tree.leaves(self._apply(params, x))]
+
+    @contextmanager
+    def _precision(self):
+        with ExitStack() as stack:
+            stack.enter_context(jax.default_matmul_precision("highest"))
+            if self.double:
+                stack.enter_context(jax.enable_x64(True))
+            yield
+
+
+def widened(tree: Tree) -> Tree:
+    """Returns the tree, of arrays or shapes, with all real and complex leaves in double precision."""
+    return jax.tree.map(_widen, tree)
+
+
 class _Draw:
     """One draw of parameters and an input, with the output that every permutation must reproduce."""
 
-    def __init__(self, run: Exact, params: Tree, x: Any, key: jax.Array):
-        self._run, self._x = run, filled(x, key)
+    def __init__(self, run: DoublePrecisionApply, params: Tree, x: Any, key: jax.Array):
+        self._run, self._x = run, _filled(x, key)
         for noise in NOISE:
             self._params = perturbed(params, key, noise)
             self._output = run(self._params, self._x)
@@ -109,7 +208,7 @@ def _check(draw: _Draw, spec: PermutationSpec, perms: Perms, group: str | None, 
     if group is None:
         raise SymmetryError(f"each group holds alone, but permuting all of them at once {change}")
     raise SymmetryError(
-        f"group '{group}' is no symmetry: permuting it {change}; {blame(draw.gap, spec, perms, group)}"
+        f"group '{group}' is not a symmetry: permuting it {change}; {diagnose(draw.gap, spec, perms, group)}"
     )
 
 
@@ -136,3 +235,51 @@ def _difference(before: np.ndarray, after: np.ndarray) -> float:
     if not np.array_equal(before[~finite], after[~finite]) or not np.isfinite(after[finite]).all():
         return float("inf")
     return float(np.abs(before[finite] - after[finite]).max(initial=0))
+
+
+def _filled(x: Any, key: jax.Array) -> Any:
+    """Returns an input with values: those given, or random ones for shapes and for arrays all of one value."""
+
+    def fill(path: str, leaf: Any) -> Any:
+        draws = generator(key, "x", path)
+        is_shape = isinstance(leaf, jax.ShapeDtypeStruct)
+        if not _is_inexact(leaf):
+            # Zeros and ones are tokens, labels and masks of any model.
+            return draws.integers(0, 2, leaf.shape).astype(leaf.dtype) if is_shape else leaf
+        if is_shape or (leaf.size > 1 and np.ptp(np.abs(widened(leaf))) == 0):
+            return draws.standard_normal(leaf.shape).astype(leaf.dtype)
+        return leaf
+
+    return map_with_path(fill, x)
+
+
+def _like_a_weight(shape: jax.ShapeDtypeStruct, draws: np.random.Generator) -> np.ndarray:
+    """Kernels of a scale that keeps activations in range; vectors positive, for they may be variances."""
+    if not _is_inexact(shape):
+        return np.zeros(shape.shape, shape.dtype)
+    if len(shape.shape) < 2:
+        return np.ones(shape.shape, shape.dtype)
+    return (draws.standard_normal(shape.shape) / np.prod(shape.shape[:-1]) ** 0.5).astype(shape.dtype)
+
+
+def _check_no_nan(tree: Tree, what: str) -> None:
+    """Raises `ModelError` naming the first leaf that holds NaN."""
+    for path, leaf in flatten(tree).items():
+        if _is_inexact(leaf) and not isinstance(leaf, jax.ShapeDtypeStruct):
+            count = int(np.isnan(widened(leaf)).sum())
+            if count:
+                where = f"{what}: '{path}'" if path else what
+                raise ModelError(f"{where} holds NaN in {count} of {leaf.size} entries")
+
+
+def _widen(leaf: Any) -> Any:
+    if not _is_inexact(leaf):
+        return leaf
+    wide = np.complex128 if jnp.issubdtype(leaf.dtype, jnp.complexfloating) else np.float64
+    if isinstance(leaf, jax.ShapeDtypeStruct):
+        return jax.ShapeDtypeStruct(leaf.shape, wide)
+    return np.asarray(leaf).astype(wide)
+
+
+def _is_inexact(leaf: Any) -> bool:
+    return jnp.issubdtype(leaf.dtype, jnp.inexact)

@@ -1,7 +1,7 @@
 """Full-batch Hamiltonian Monte Carlo on blackjax."""
 
-from .config import HMC as HMC
 from .diagnostics import effective_sample_size as effective_sample_size
 from .diagnostics import split_rhat as split_rhat
 from .draws import Draws as Draws
-from .fit import fit_hmc as fit_hmc
+from .sampling import HMC as HMC
+from .sampling import fit_hmc as fit_hmc

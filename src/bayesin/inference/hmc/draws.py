@@ -1,4 +1,4 @@
-"""Draws on disk: a folder of safetensors files, written as the chains go and read as they are needed.
+"""Draws and checkpoints of HMC: a folder of safetensors files, written as the chains go, read as they are needed.
 
 A file `draws-000100.safetensors` holds consecutive draws from number 100 on, as `params/<path>` arrays of
 shape (chains, draws, ...). `state.safetensors` holds what the chains need to go on and the trace so far. It is
@@ -8,21 +8,32 @@ beyond it are leftovers.
 
 import json
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, overload
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ...errors import ArtifactError, ConfigError
-from ...files import parse_json, remove_leftovers
+from ...files import remove_leftovers
+from ...json_files import parse_json
 from ...posteriors import Samples
-from ...tensors import read_header, read_tensors, write_tensors
+from ...store import read_header, read_tensors, write_tensors
 from ...trees import Tree, flatten, unflatten
+from ..fit import trace_of
+from .kernel import ChainStates
 
 DRAWS, STATE, VERSION = "bayesin-hmc-draws", "bayesin-hmc-state", "1"
 STATE_FILE = "state.safetensors"
+
+
+class History(NamedTuple):
+    """What the chains have done so far."""
+
+    rows: list[dict[str, Any]]  # of the trace, one an iteration
+    probes: list[np.ndarray]  # predictions, one entry a draw
 
 
 class Draws:
@@ -63,10 +74,14 @@ class Draws:
     def __len__(self) -> int:
         return self.chains * self.per_chain
 
-    def __getitem__(self, index: int | slice) -> Tree:
-        """One draw as a parameter tree, or a slice of them as a stack."""
+    @overload
+    def __getitem__(self, index: int) -> Tree: ...
+    @overload
+    def __getitem__(self, index: slice) -> Samples: ...
+    def __getitem__(self, index):
+        """One draw as a parameter tree, or a slice of them as `Samples`."""
         if isinstance(index, slice):
-            return self.take(np.arange(len(self))[index])
+            return Samples(self.take(np.arange(len(self))[index]))
         if not -len(self) <= index < len(self):
             raise IndexError(f"draw {index} of {len(self)}")
         return jax.tree.map(lambda leaf: leaf[0], self.take(np.array([index % len(self)])))
@@ -84,14 +99,9 @@ class Draws:
                 out[mine] = array[chain[mine], draw[mine] - self._starts[shard]]
         return unflatten(found)
 
-    def batches(self, size: int) -> Iterator[Tree]:
-        """Yields all draws in stacks of at most `size`."""
-        for start in range(0, len(self), size):
-            yield self[start : start + size]
-
     def load(self, every: int = 1) -> Samples:
         """Returns the draws as `Samples` in memory, one in `every`."""
-        return Samples(self[::every])
+        return self[::every]
 
     def mapped(self) -> Samples:
         """Returns all draws as `Samples` whose arrays lie in a nameless file beside them, not in memory.
@@ -111,7 +121,7 @@ class Draws:
     @property
     def params(self) -> Tree:
         """All draws in memory, as `Samples.params`."""
-        return self[:]
+        return self[:].params
 
     @property
     def mean(self) -> Tree:
@@ -139,10 +149,31 @@ def write_draws(folder: Path, first: int, positions: list[Tree]) -> None:
     write_tensors(_shard_path(folder, first), tensors, {"format": DRAWS, "version": VERSION})
 
 
-def write_state(folder: Path, arrays: Mapping[str, Any], strings: Mapping[str, Any]) -> None:
-    """Writes the checkpoint in one step."""
-    text = json.dumps(dict(strings), allow_nan=False)
+def save(folder: Path, run: dict[str, Any], states: ChainStates, history: History, kept: list[Tree]) -> None:
+    """Writes the newest draws, then the state that counts them."""
+    if kept:
+        write_draws(folder, len(history.probes) - len(kept), kept)
+    arrays = {f"state/{path}": leaf for path, leaf in flatten(states).items()}
+    arrays |= {f"trace/{name}": column for name, column in trace_of(history.rows).items()}
+    arrays["draws"] = np.asarray(len(history.probes))
+    if history.probes:
+        arrays["probes"] = np.stack(history.probes)
+    text = json.dumps(run, allow_nan=False)
     write_tensors(folder / STATE_FILE, arrays, {"format": STATE, "version": VERSION, "run": text})
+
+
+def restore(folder: Path | None, run: dict[str, Any], beginning: ChainStates) -> tuple[ChainStates, History]:
+    """Returns where a run stands: at its beginning where the folder holds nothing of it."""
+    arrays = None if folder is None else read_state(folder, run)
+    if arrays is None:
+        return beginning, History([], [])
+    for path, leaf in flatten(beginning).items():
+        if f"state/{path}" not in arrays or arrays[f"state/{path}"].shape != np.shape(leaf):
+            raise ArtifactError(f"the checkpoint in {folder} has no '{path}' of shape {np.shape(leaf)}; start anew")
+    leaves = [jnp.asarray(arrays[f"state/{path}"]) for path in flatten(beginning)]
+    columns = {name.removeprefix("trace/"): array for name, array in arrays.items() if name.startswith("trace/")}
+    rows = [{name: column[i] for name, column in columns.items()} for i in range(len(columns.get("step", ())))]
+    return jax.tree.unflatten(jax.tree.structure(beginning), leaves), History(rows, list(arrays.get("probes", [])))
 
 
 def read_state(folder: Path, run: Mapping[str, Any]) -> dict[str, np.ndarray] | None:

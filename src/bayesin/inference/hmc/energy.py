@@ -16,29 +16,30 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ...trees import Tree
-
 Pair = tuple[Any, Any]  # a sum and the rounding error it has not absorbed
 
 
-def energy_difference(before: Pair, after: Pair, terms: Pair, prior_precision: float) -> jax.Array:
+def energy_difference(before: Pair, after: Pair, terms: Pair, prior_precision: Any) -> jax.Array:
     """Returns `H(after) − H(before)`; infinite where it is not a number, so that it is rejected.
 
     Args:
-        before: (position, momentum) trees at the start.
+        before: (position, momentum) trees at the start; positions are counted from the prior's centre.
         after: (position, momentum) trees at the end.
         terms: log-likelihoods of all examples at start and end, already divided by the temperature.
-        prior_precision: 1 / (prior variance · temperature).
+        prior_precision: 1 / (prior variance · temperature), one number or a tree like the positions.
     """
     likelihood = compensated_pair(terms[0] - terms[1])
+    if jax.tree.structure(prior_precision) != jax.tree.structure(before[0]):
+        prior_precision = jax.tree.map(lambda leaf: prior_precision, before[0])
     weights = jax.tree.map(
-        lambda w0, w1, p0, p1: compensated_pair(
-            0.5 * ((w1 - w0) * (w1 + w0) * prior_precision + (p1 - p0) * (p1 + p0))
+        lambda w0, w1, p0, p1, precision: compensated_pair(
+            0.5 * ((w1 - w0) * (w1 + w0) * precision + (p1 - p0) * (p1 + p0))
         ),
         before[0],
         after[0],
         before[1],
         after[1],
+        prior_precision,
     )
     sums = [likelihood, *jax.tree.leaves(weights, is_leaf=lambda node: isinstance(node, tuple))]
     high = compensated_pair(jnp.stack([pair[0] for pair in sums]))
@@ -67,11 +68,6 @@ def compensated_pair(values: jax.Array) -> Pair:
 def _add(first: Pair, second: Pair) -> Pair:
     total, error = _two_sum(first[0], second[0])
     return total, first[1] + second[1] + error
-
-
-def squares(tree: Tree) -> jax.Array:
-    """Returns the sum of squares of a tree."""
-    return sum((compensated_sum(jnp.square(leaf)) for leaf in jax.tree.leaves(tree)), jnp.zeros(()))
 
 
 def _two_sum(a: jax.Array, b: jax.Array) -> Pair:

@@ -1,17 +1,44 @@
-"""One HMC iteration of one chain: blackjax's integrator and accept step around our energy difference."""
+"""The compiled part of HMC: blackjax's integrator and accept step around our energy difference, for all chains.
 
+Compiled once for a model and its settings, however often a run is resumed or prolonged.
+"""
+
+import zlib
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
+from ...chunks import Chunks
+from ...likelihoods import Likelihood, negative_log_likelihood
+from ...randomness import normal_tree
 from ...trees import Tree
 from .energy import energy_difference
-from .target import Target, log_posterior
+from .target import FULL, Target, TemperedPrior, log_posterior, make_target, matmul_precision
 
-Apply = Callable[[Tree, Any], Any]
+# Our names -> blackjax's; gradients a step: 1, 2, 3.
+INTEGRATORS = {"leapfrog": "velocity_verlet", "mclachlan": "mclachlan", "yoshida": "yoshida"}
+
+
+@dataclass(frozen=True)
+class ChainPlan:
+    """Everything that is compiled in; static and hashable."""
+
+    apply: Callable[[Tree, Any], Any]
+    likelihood: Likelihood
+    chains: int
+    step_size: float
+    steps: int
+    jitter: float
+    integrator: str
+    prior_variance: float
+    temperature: float
+    precision: str
+    adaptation_steps: int  # iterations in which the step size is adapted
+    target_acceptance: float
 
 
 class Chain(NamedTuple):
@@ -32,6 +59,63 @@ class Info(NamedTuple):
     log_posterior: Any  # of the state the chain is in afterwards
 
 
+class ChainStates(NamedTuple):
+    """What the next iteration of all chains needs; leading axis: the chains."""
+
+    chains: Chain
+    adaptation: Any  # blackjax's dual averaging
+
+
+@partial(jax.jit, static_argnums=0)
+def begin(plan: ChainPlan, positions: Tree, chunks: Chunks, prior: tuple[Tree, Tree] | None = None) -> ChainStates:
+    """Returns chains that stand at `positions`; `prior` is (centre, variance) of every weight, if not N(0, v)."""
+    initial, *_ = _adaptation(plan)
+    steps = jnp.full((plan.chains,), plan.step_size, jnp.float32)
+    chains = jax.vmap(partial(start_chain, _target(plan, chunks, prior)))(positions)
+    # blackjax starts from Python numbers, whose weak types would compile the iteration twice
+    adaptation = jax.tree.map(lambda leaf: leaf + jnp.zeros((), leaf.dtype), jax.vmap(initial)(steps))
+    return ChainStates(chains, adaptation)
+
+
+@partial(jax.jit, static_argnums=0, donate_argnums=1)
+def advance(
+    plan: ChainPlan,
+    states: ChainStates,
+    chunks: Chunks,
+    keys: jax.Array,
+    iteration: jax.Array,
+    prior: tuple[Tree, Tree] | None = None,
+) -> tuple[ChainStates, Info, jax.Array]:
+    """Returns the chains after one iteration, what happened, and the step sizes that were used."""
+    _, update, final = _adaptation(plan)
+    chains, adaptation = states
+    adapting = iteration < plan.adaptation_steps
+    step_size = jnp.full((plan.chains,), plan.step_size, jnp.float32)
+    if plan.adaptation_steps:
+        step_size = jnp.where(adapting, jnp.exp(adaptation.log_step_size), jax.vmap(final)(adaptation))
+    now = jax.vmap(lambda key: jax.random.fold_in(key, iteration))(keys)
+    if plan.jitter:
+        step_size = step_size * jax.vmap(partial(_jitter, plan.jitter))(now)
+    trajectory = partial(
+        iterate, _target(plan, chunks, prior), steps=plan.steps, integrator=INTEGRATORS[plan.integrator]
+    )
+    chains, info = jax.vmap(trajectory)(now, chains, step_size)
+    with jax.numpy_dtype_promotion("standard"):  # blackjax raises counters to fractions
+        updated = jax.vmap(update)(adaptation, info.acceptance)
+    adaptation = jax.tree.map(lambda new, old: jnp.where(adapting, new, old).astype(old.dtype), updated, adaptation)
+    return ChainStates(chains, adaptation), info, step_size
+
+
+@partial(jax.jit, static_argnums=0)
+def predictions(plan: ChainPlan, positions: Tree, inputs: jax.Array) -> jax.Array:
+    """Returns what every chain predicts: log-probabilities of the classes, or outputs, flattened."""
+    with matmul_precision(FULL):
+        outputs = jax.vmap(plan.apply, (0, None))(positions, inputs)
+    if hasattr(plan.likelihood, "log_probs"):
+        outputs = plan.likelihood.log_probs(outputs)  # pyright: ignore[reportAttributeAccessIssue]
+    return outputs.reshape(plan.chains, -1)
+
+
 def start_chain(target: Target, position: Tree) -> Chain:
     """Returns the state of a chain that stands at `position`."""
     value, gradient = jax.value_and_grad(target.log_density)(position)
@@ -46,13 +130,18 @@ def iterate(
     from blackjax.mcmc.proposal import static_binomial_sampling
 
     key_momentum, key_accept = jax.random.split(key)
-    momentum = _standard_normal(key_momentum, chain.position)
+    noise = normal_tree(key_momentum, chain.position)
+    momentum = jax.tree.map(lambda leaf, w: leaf.astype(w.dtype), noise, chain.position)
     one_step = getattr(integrators, integrator)(target.log_density, _kinetic_energy)
     begin = integrators.IntegratorState(chain.position, momentum, chain.log_density, chain.gradient)
     end = trajectory.static_integration(one_step)(begin, step_size, steps)
     terms = target.terms(end.position)
+    prior = target.prior
     error = energy_difference(
-        (begin.position, begin.momentum), (end.position, end.momentum), (chain.terms, terms), target.prior_precision
+        (prior.offset(begin.position), begin.momentum),
+        (prior.offset(end.position), end.momentum),
+        (chain.terms, terms),
+        prior.precisions(begin.position),
     )
     proposal = Chain(end.position, end.logdensity, end.logdensity_grad, terms)
     chain, (accepted, acceptance, *_) = static_binomial_sampling(key_accept, -error, chain, proposal)  # pyright: ignore[reportArgumentType]
@@ -60,13 +149,27 @@ def iterate(
     return chain, info
 
 
-def _standard_normal(key: jax.Array, like: Tree) -> Tree:
-    """One long draw, cut into leaves: compiles faster than one draw for each."""
-    leaves, structure = jax.tree.flatten(like)
-    ends = np.cumsum([leaf.size for leaf in leaves])
-    pieces = jnp.split(jax.random.normal(key, (int(ends[-1]),), jnp.float32), ends[:-1])
-    shaped = [piece.reshape(leaf.shape).astype(leaf.dtype) for piece, leaf in zip(pieces, leaves, strict=True)]
-    return jax.tree.unflatten(structure, shaped)
+def _target(plan: ChainPlan, chunks: Chunks, prior: tuple[Tree, Tree] | None) -> Target:
+    def log_likelihood(params: Tree, x: Any, y: Any) -> jax.Array:
+        return -negative_log_likelihood(plan.likelihood, plan.apply(params, x), y)
+
+    if prior is None:
+        tempered = TemperedPrior(1.0 / (plan.prior_variance * plan.temperature))
+    else:
+        tempered = TemperedPrior(jax.tree.map(lambda v: 1.0 / (v * plan.temperature), prior[1]), prior[0])
+    return make_target(log_likelihood, chunks, tempered, temperature=plan.temperature, precision=plan.precision)
+
+
+def _jitter(jitter: float, key: jax.Array) -> jax.Array:
+    key = jax.random.fold_in(key, zlib.crc32(b"jitter"))
+    return jax.random.uniform(key, (), jnp.float32, 1 - jitter, 1 + jitter)
+
+
+def _adaptation(plan: ChainPlan) -> Any:
+    """(initial, update, final) of blackjax's dual averaging."""
+    from blackjax.adaptation.step_size import dual_averaging_adaptation
+
+    return dual_averaging_adaptation(plan.target_acceptance)
 
 
 def _kinetic_energy(momentum: Tree, position: Tree = None) -> jax.Array:

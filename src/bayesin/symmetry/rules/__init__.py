@@ -11,19 +11,12 @@ A primitive that is not in the table is frozen: fewer symmetries, never a wrong 
 from collections.abc import Callable
 
 from ..factors import Array
-from . import blocks, calls, constants, contraction, elementwise, indexing, reductions, shapes
-from .equation import Equation as Equation
-from .equation import freeze as freeze
+from . import basic, control, rearrange, reduction
+from .basic import Equation as Equation
+from .basic import closed_over as closed_over
+from .basic import freeze as freeze
 
 Rule = Callable[..., list[Array]]
 
-RULES: dict[str, Rule] = {
-    **elementwise.RULES,
-    **contraction.RULES,
-    **shapes.RULES,
-    **reductions.RULES,
-    **blocks.RULES,
-    **indexing.RULES,
-    **constants.RULES,
-    **calls.RULES,
-}
+RULES: dict[str, Rule] = {**basic.RULES, **reduction.RULES, **rearrange.RULES, **control.RULES}
+ENTERING = frozenset(control.RULES)  # their equations stand for those inside

@@ -1,0 +1,94 @@
+"""Samples on the host, and one of them seen as a matrix with a row for every unit.
+
+Where a spec has one group that stands at most once in each tensor, a sample is a matrix of units × features:
+row i holds every weight that touches unit i. Then a permutation reorders rows, the similarity of two samples
+is one matrix product, and the best permutation one assignment.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from ..errors import PosteriorError
+from ..inference import Draws
+from ..posteriors import Samples
+from ..symmetry import Layout, PermutationSpec, layouts
+from ..trees import Tree, flatten
+
+SampleSet = Samples | Draws  # in memory, or on disk
+PermsOfEach = Mapping[str, np.ndarray]  # {group: (samples, units)}: one permutation for each sample
+BATCH = 32  # samples in memory beside those that were given
+ORDINARY = 2**20  # weights between its inverse and itself have squares that float32 sums without loss
+
+
+class UnitMatrix(NamedTuple):
+    """How to see a parameter tree as units × features."""
+
+    group: str
+    layouts: tuple[Layout, ...]  # of the tensors that the group stands in
+    exponent: int  # weights are multiplied by two to this power, which is exact; 0 for ordinary ones
+
+    def of(self, flat: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Returns (units, features) of one sample in float32."""
+        pieces = []
+        for layout in self.layouts:
+            array = np.moveaxis(flat[layout.path].reshape(layout.shape), layout.places(self.group)[0], 0)
+            pieces.append(array.reshape(len(array), -1))
+        rows = np.concatenate(pieces, 1, dtype=np.float32)
+        return np.ldexp(rows, self.exponent) if self.exponent else rows
+
+    def of_each(self, samples: SampleSet) -> Iterator[np.ndarray]:
+        """Yields (units, features) of every sample."""
+        for part, stack in batches(samples):
+            for index in range(part.stop - part.start):
+                yield self.of(member(stack, index))
+
+
+def unit_matrix(spec: PermutationSpec, like: Tree, exclude: frozenset[str]) -> UnitMatrix | None:
+    """Returns the view of such trees; None where the spec has several groups or one stands twice in a tensor."""
+    if len(spec.sizes) != 1:
+        return None
+    group = next(iter(spec.sizes))
+    flat = {path: np.asarray(leaf) for path, leaf in flatten(like).items()}
+    touched = [layout for layout in layouts(spec).values() if layout.places(group)]
+    if any(len(layout.places(group)) > 1 for layout in touched):
+        return None
+    compared = tuple(place for place in touched if place.path not in exclude and is_floating(flat[place.path]))
+    if not compared:
+        return None
+    largest = max(float(np.abs(flat[layout.path]).max(initial=0.0)) for layout in compared)
+    ordinary = largest == 0 or 1 / ORDINARY <= largest <= ORDINARY
+    return UnitMatrix(group, compared, 0 if ordinary else -int(np.frexp(largest)[1]))
+
+
+def on_host(samples: SampleSet) -> SampleSet:
+    """Returns the samples with numpy leaves; draws on disk stay there."""
+    if isinstance(samples, Draws):
+        return samples
+    if not isinstance(samples, Samples):
+        raise PosteriorError(f"compact folds Samples (or Draws on disk), not {type(samples).__name__}")
+    return Samples(jax.tree.map(np.asarray, samples.params))
+
+
+def batches(samples: SampleSet, size: int = BATCH) -> Iterator[tuple[slice, Tree]]:
+    """Yields slices of the samples and the stacked trees that they hold, on the host."""
+    for start in range(0, len(samples), size):
+        part = slice(start, min(start + size, len(samples)))
+        yield part, jax.tree.map(np.asarray, samples[part].params)
+
+
+def member(stack: Tree, index: int) -> dict[str, np.ndarray]:
+    """One sample of a stack, by path."""
+    return {path: leaf[index] for path, leaf in flatten(stack).items()}
+
+
+def is_floating(leaf: np.ndarray) -> bool:
+    """Whether a leaf can be averaged."""
+    return np.asarray(leaf).dtype.kind not in "biu"
+
+
+def identity_of_each(spec: PermutationSpec, count: int) -> dict[str, np.ndarray]:
+    """Permutations that leave every sample as it is."""
+    return {group: np.tile(np.arange(size), (count, 1)) for group, size in spec.sizes.items()}

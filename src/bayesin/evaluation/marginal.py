@@ -1,0 +1,192 @@
+"""The marginal likelihood: that of the network averaged over draws of its weights, in pure functions.
+
+    p(y | x) ≈ 1/S Σ_s p(y | x, θ_s)        L = −mean_i log p(y_i | x_i)
+
+The sum over draws runs in log space. Draw s is a function of the posterior and `fold_in(key, s)` alone: the noise
+is the same at every posterior (common random numbers) and does not depend on what is computed at once.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import logsumexp
+from jaxtyping import Array, Float, Shaped
+
+from ..chunks import Chunks
+from ..errors import ConfigError
+from ..jaxprs import Apply
+from ..likelihoods import Likelihood, LikelihoodLike, as_likelihood
+from ..paths import Mixture, as_gaussian
+from ..posteriors import Gaussian, LowRankGaussian, Posterior, Samples, is_posterior
+from ..randomness import PRNGKey, check_key
+from ..trees import Tree, common_dtype
+
+Drawable = Gaussian | LowRankGaussian | Samples | Mixture  # whose draw number s can be made alone
+Data = tuple[Shaped[Array | np.ndarray, "examples ..."], Shaped[Array | np.ndarray, "examples ..."]]
+
+
+class Averages(NamedTuple):
+    """Averages over draws, on the device."""
+
+    log_likelihood: Float[Array, " examples"]
+    log_probs: Float[Array, "examples classes"]  # no classes where the likelihood has no probabilities
+    ratios: Float[Array, " draws"]  # mean_i p_is / p_i
+    bias: Float[Array, ""]  # of the mean log-likelihood, downwards
+
+
+def marginal_loss(
+    posterior: Posterior | Mixture | Tree,
+    apply: Apply,
+    data: Data,
+    *,
+    key: PRNGKey | None,
+    samples: int = 128,
+    likelihood: LikelihoodLike = "categorical",
+) -> Float[Array, ""]:
+    """Returns the marginal loss in nats per example: a pure function of the posterior, for an objective of your own.
+
+    `jax.jit`, `jax.grad` and `jax.vmap` take it. All examples are computed at once, and one draw after the other;
+    backwards, the activations of one draw are alive at a time. The value is that of `evaluate`, which also works
+    through data in chunks, gives standard errors and checks its input.
+
+    Args:
+        posterior: a posterior or a parameter tree.
+        apply: the network, `apply(params, x)`.
+        data: inputs and targets, batch first.
+        key: seed of the draws; None where nothing is drawn (a parameter tree, a sample set).
+        samples: draws of the weights.
+        likelihood: a likelihood, its name, or a function `(outputs, targets) -> (batch,)`.
+
+    Example:
+        >>> def loss(q):
+        ...     x, y = jnp.ones((3, 2)), jnp.array([0, 1, 0])
+        ...     return marginal_loss(q, lambda p, x: x @ p["w"], (x, y), key=jax.random.key(0), samples=8)
+        >>> slope = jax.jit(jax.grad(loss))(Gaussian({"w": jnp.zeros((2, 2))}, {"w": jnp.ones((2, 2))}))
+        >>> slope.mean["w"].shape, slope.std["w"].shape
+        ((2, 2), (2, 2))
+    """
+    likelihood, (x, y) = as_likelihood(likelihood), data
+    drawn = as_drawable(posterior, key, samples)
+    count, stream = (len(drawn), jax.random.key(0)) if isinstance(drawn, Samples) else (samples, needed(key))
+
+    @jax.checkpoint
+    def log_likelihoods(number: Array) -> Array:
+        return _scores(drawn, draw(drawn, stream, number), jnp.asarray(x), jnp.asarray(y), apply, likelihood)[0]
+
+    terms = jax.lax.map(log_likelihoods, jnp.arange(count))
+    return np.log(count).astype(terms.dtype) - jnp.mean(logsumexp(terms, axis=0))
+
+
+def as_drawable(posterior: Posterior | Mixture | Tree, key: PRNGKey | None, samples: int) -> Drawable:
+    """A posterior whose draws can be made one by one; those of your own family are drawn here, all at once."""
+    if isinstance(posterior, Gaussian | LowRankGaussian | Samples | Mixture):
+        return posterior
+    if is_posterior(posterior):
+        return Samples(posterior.sample(needed(key), samples))
+    return Samples(jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], as_gaussian(posterior).mean))
+
+
+def needed(key: PRNGKey | None) -> PRNGKey:
+    """The key of something that is drawn."""
+    if key is None:
+        raise ConfigError("key= is needed to draw from this posterior; for example key=jax.random.key(0)")
+    check_key(key)
+    return key
+
+
+@partial(jax.jit, static_argnames=("apply", "likelihood", "samples", "draws", "count"))
+def average_over_draws(
+    posterior: Drawable,
+    key: PRNGKey,
+    chunks: Chunks,
+    *,
+    apply: Apply,
+    likelihood: Likelihood,
+    samples: int,
+    draws: int,  # computed at once
+    count: int,  # examples; the rest fills up the last chunk
+) -> Averages:
+    """Averages likelihoods and class probabilities over draws of the weights; compiled once for a path.
+
+    One chunk of draws is in memory at a time; of each draw only the log-likelihoods of the targets stay, four bytes
+    an example, less than the example itself.
+    """
+    x, y = chunks.x, chunks.y
+
+    def some_draws(total: Array, first: Array) -> tuple[Array, Array]:
+        index = first + jnp.arange(draws)
+        members = _stacked(posterior, key, jnp.minimum(index, samples - 1))
+        unused = jnp.where(index < samples, 0.0, -jnp.inf).astype(total.dtype)
+
+        def one_chunk(chunk: tuple[Array, Array]) -> tuple[Array, Array]:
+            likelihoods, probs = _all_scores(posterior, members, *chunk, apply, likelihood)
+            return likelihoods, logsumexp(probs + unused[:, None, None], axis=0)
+
+        likelihoods, probs = jax.lax.map(one_chunk, (x, y))
+        return jnp.logaddexp(total, probs), likelihoods
+
+    probs = jax.eval_shape(
+        lambda: _all_scores(posterior, _stacked(posterior, key, jnp.arange(draws)), x[0], y[0], apply, likelihood)[1]
+    )
+    total = jnp.full((*y.shape[:2], probs.shape[-1]), -jnp.inf, probs.dtype)
+    total, likelihoods = jax.lax.scan(some_draws, total, jnp.arange(0, samples, draws))
+    likelihoods = jnp.moveaxis(likelihoods, 2, 1)  # (rounds, draws, chunks, examples)
+    likelihoods = likelihoods.reshape(-1, y.shape[0] * y.shape[1])[:samples, :count]
+    log_samples = jnp.log(jnp.asarray(samples, likelihoods.dtype))
+    average = logsumexp(likelihoods, axis=0) - log_samples
+    ratios = jnp.exp(likelihoods - average[None])
+    return Averages(
+        average,
+        (total - log_samples).reshape(y.shape[0] * y.shape[1], probs.shape[-1])[:count],
+        ratios.mean(1),
+        0.5 / samples * jnp.mean((ratios - 1) ** 2),
+    )
+
+
+def draw(posterior: Drawable, key: PRNGKey, number: int | Array) -> Tree:
+    """The weights of draw number `number`; of a mixture, one draw of each part with the same noise."""
+    if isinstance(posterior, Mixture):
+        return draw(posterior.first, key, number), draw(posterior.second, key, number)
+    if isinstance(posterior, Samples):
+        return jax.tree.map(lambda leaf: leaf[number], posterior.params)
+    return posterior.draw(jax.random.fold_in(key, number))
+
+
+def _stacked(posterior: Drawable, key: PRNGKey, index: Array) -> Tree:
+    """Weights of some draws. A single one is not vmapped: that would turn convolutions into grouped ones."""
+    if len(index) == 1:
+        return jax.tree.map(lambda leaf: leaf[None], draw(posterior, key, index[0]))
+    return jax.vmap(lambda number: draw(posterior, key, number))(index)
+
+
+def _all_scores(
+    posterior: Drawable, members: Tree, x: Array, y: Array, apply: Apply, likelihood: Likelihood
+) -> tuple[Float[Array, "draws examples"], Float[Array, "draws examples classes"]]:
+    def scores(member: Tree) -> tuple[Array, Array]:
+        return _scores(posterior, member, x, y, apply, likelihood)
+
+    if len(jax.tree.leaves(members)[0]) == 1:
+        return jax.tree.map(lambda leaf: leaf[None], scores(jax.tree.map(lambda leaf: leaf[0], members)))
+    return jax.vmap(scores)(members)
+
+
+def _scores(
+    posterior: Drawable, member: Tree, x: Array, y: Array, apply: Apply, likelihood: Likelihood
+) -> tuple[Float[Array, " examples"], Float[Array, "examples classes"]]:
+    """Log-likelihoods of one draw and, where the likelihood has them, its log-probabilities."""
+    if isinstance(posterior, Mixture):
+        first = _scores(posterior.first, member[0], x, y, apply, likelihood)
+        second = _scores(posterior.second, member[1], x, y, apply, likelihood)
+        weight = posterior.weight.astype(first[0].dtype)
+        weights = jnp.log1p(-weight), jnp.log(weight)
+        mixed = [jnp.logaddexp(weights[0] + a, weights[1] + b) for a, b in zip(first, second, strict=True)]
+        return mixed[0], mixed[1]
+    outputs = apply(member, x)
+    outputs = outputs.astype(common_dtype(outputs, jnp.float32))
+    terms = likelihood.log_likelihood(outputs, y)
+    if hasattr(likelihood, "log_probs"):
+        return terms, likelihood.log_probs(outputs)  # pyright: ignore[reportAttributeAccessIssue]
+    return terms, jnp.zeros((len(terms), 0), terms.dtype)

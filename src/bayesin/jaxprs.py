@@ -1,0 +1,204 @@
+"""Jaxprs: the one place that traces an `apply(params, x)` and looks at what it computes.
+
+A jaxpr is a list of equations, some of which hold jaxprs of their own (calls, loops, branches). `equations` lists
+all of them; `interpret` follows a program from its inputs to its outputs, with arrays (`values`) or with anything
+else that an equation can be given a meaning for (discovery carries the axes of arrays).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, jaxprs_in_params
+
+from .errors import BayesinError, ModelError, first_line
+from .trees import Flat, Tree, flatten
+
+Apply = Callable[[Tree, Any], Any]  # (params, x) -> outputs, pure and traceable
+
+# Calls that compute what their inner jaxpr computes, whatever else they say about derivatives or compilation.
+TRANSPARENT = ("jit", "pjit", "closed_call", "custom_jvp_call", "custom_vjp_call")
+
+
+def trace(apply: Apply, params: Tree, x: Any) -> ClosedJaxpr:
+    """Returns the closed jaxpr of `apply(params, x)`.
+
+    Args:
+        apply: a pure function that JAX can trace.
+        params: arrays, or `jax.ShapeDtypeStruct` objects.
+        x: one input, the same way.
+
+    Raises:
+        ModelError: `apply` is not a function of arrays, or fails on these shapes.
+    """
+    check_callable(apply)
+    try:
+        jaxpr = jax.make_jaxpr(apply)(params, x)
+    except BayesinError:
+        raise
+    except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as error:
+        raise ModelError(
+            f"apply cannot be traced, since it looks at values ({first_line(error)}); "
+            "write its branches with jnp.where or jax.lax.cond, and its arrays with jax.numpy"
+        ) from error
+    except Exception as error:  # whatever a user's network raises while it is traced
+        raise ModelError(
+            f"apply fails on params and an input of {_shapes(x)}: {type(error).__name__}: {first_line(error)}"
+        ) from error
+    if not jaxpr.jaxpr.outvars:
+        raise ModelError("apply returns no arrays")
+    return jaxpr
+
+
+def check_arrays(tree: Tree, what: str) -> Flat:
+    """Returns the leaves by path, all of them arrays with entries.
+
+    Raises:
+        ModelError: there are no leaves, or one of them is not an array; `what` names the tree.
+    """
+    try:
+        flat = flatten(tree)
+    except (TypeError, ValueError) as error:  # keys that cannot be sorted, two leaves of one path
+        raise ModelError(f"{what} is not a tree of arrays: {first_line(error)}") from error
+    if not flat:
+        raise ModelError(f"{what} has no arrays")
+    for path, leaf in flat.items():
+        where = f"{what}: '{path}'" if path else what
+        if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
+            raise ModelError(f"{where} is a {type(leaf).__name__}, not an array; keep settings out of the tree")
+        if isinstance(leaf, np.ndarray | np.generic) and leaf.dtype.kind not in "biufcV":
+            raise ModelError(f"{where} holds {leaf.dtype}, which is not a type of numbers")
+        if 0 in leaf.shape:
+            raise ModelError(f"{where} is empty: its shape is {tuple(leaf.shape)}")
+    return flat
+
+
+def check_callable(apply: Any) -> None:
+    """Raises `ModelError` for something that cannot be called with (params, x)."""
+    if not callable(apply):
+        raise ModelError(f"apply must be a function of (params, x), not {type(apply).__name__}")
+
+
+def hashable(apply: Apply) -> Apply:
+    """`apply` as something that a compiled program can be looked up by.
+
+    Raises:
+        ModelError: it is not callable.
+    """
+    check_callable(apply)
+    try:
+        hash(apply)
+    except TypeError:  # a callable that holds arrays, such as an Equinox module
+        return lambda params, x: apply(params, x)
+    return apply
+
+
+def equations(jaxpr: Jaxpr) -> Iterator[JaxprEqn]:
+    """Yields every equation of a jaxpr, and after it those of the jaxprs that it holds."""
+    for equation in jaxpr.eqns:
+        yield equation
+        for inner in jaxprs_in_params(equation.params):
+            yield from equations(inner)
+
+
+def has_convolution(apply: Apply, params: Tree, x: Any) -> bool:
+    """Whether a convolution stands anywhere in the network; vmapped over weights it becomes a slow grouped one."""
+    jaxpr = jax.make_jaxpr(apply)(params, x).jaxpr
+    return any(equation.primitive.name == "conv_general_dilated" for equation in equations(jaxpr))
+
+
+def activation_bytes(apply: Apply, params: Tree, x: Any) -> int:
+    """Bytes of the largest intermediate array of one example, its input included.
+
+    What grows with the batch belongs to the examples: the program is traced for one and for three of them, and
+    the difference is that of two. Copies of parameters, which do not grow, cancel.
+    """
+    shape, dtype = tuple(x.shape[1:]), jnp.asarray(x[:1]).dtype
+    one, three = (_output_bytes(apply, params, jax.ShapeDtypeStruct((n, *shape), dtype)) for n in (1, 3))
+    own = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    if len(one) != len(three):  # the program depends on the batch size
+        return max([own, *three])
+    return max([own, *((large - small) // 2 for small, large in zip(one, three, strict=True))])
+
+
+def coarsest_eps(jaxpr: Jaxpr) -> float:
+    """The coarsest spacing of floating-point numbers that a program rounds to; 0 where it computes none."""
+    kinds = {getattr(variable.aval, "dtype", None) for equation in equations(jaxpr) for variable in equation.outvars}
+    spacings = [jnp.finfo(kind).eps for kind in kinds if kind is not None and jnp.issubdtype(kind, jnp.inexact)]
+    return float(max(spacings, default=0.0))
+
+
+def interpret(
+    jaxpr: Jaxpr,
+    consts: Sequence[Any],
+    inputs: Sequence[Any],
+    step: Callable[[int, JaxprEqn, list[Any]], Sequence[Any]],
+    constant: Callable[[Any], Any] = lambda value: value,
+) -> list[Any]:
+    """Returns what a jaxpr makes of its inputs, when `step` says what each equation makes of its own.
+
+    What is carried from equation to equation need not be arrays: discovery carries axes.
+
+    Args:
+        jaxpr: the equations.
+        consts: one entry for each of its `constvars`.
+        inputs: one entry for each of its `invars`.
+        step: from the place of an equation, the equation and its inputs to its outputs.
+        constant: from the value of a literal to what is carried for it.
+    """
+    known = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *inputs], strict=True))
+
+    def read(atom: Any) -> Any:
+        return constant(atom.val) if isinstance(atom, Literal) else known[atom]
+
+    for place, equation in enumerate(jaxpr.eqns):
+        outputs = step(place, equation, [read(atom) for atom in equation.invars])
+        known.update(zip(equation.outvars, outputs, strict=True))
+    return [read(atom) for atom in jaxpr.outvars]
+
+
+def values(apply: Apply, params: Tree, x: Any) -> list[Any]:
+    """Returns every value that `apply` computes, in the order of evaluation. May be traced.
+
+    Calls (`jit`, custom derivatives) are entered; of loops and branches only the results are seen.
+    """
+    computed: list[Any] = []
+
+    def step(place: int, equation: JaxprEqn, inputs: list[Any]) -> list[Any]:
+        inner = _transparent(equation)
+        if inner is not None:
+            return interpret(inner.jaxpr, inner.consts, inputs, step)
+        primitive = equation.primitive
+        outputs = primitive.bind(*inputs, **primitive.get_bind_params(equation.params))
+        outputs = list(outputs) if primitive.multiple_results else [outputs]
+        computed.extend(outputs)
+        return outputs
+
+    closed = jax.make_jaxpr(apply)(params, x)
+    interpret(closed.jaxpr, closed.consts, [*jax.tree.leaves(params), *jax.tree.leaves(x)], step)
+    return computed
+
+
+def _transparent(equation: JaxprEqn) -> ClosedJaxpr | None:
+    if equation.primitive.name not in TRANSPARENT:
+        return None
+    held = next((equation.params[name] for name in ("jaxpr", "call_jaxpr") if name in equation.params), None)
+    return held if isinstance(held, ClosedJaxpr) else None
+
+
+def _output_bytes(apply: Apply, params: Tree, x: Any) -> list[int]:
+    jaxpr = jax.make_jaxpr(apply)(params, x).jaxpr
+    return [_bytes(variable.aval) for equation in equations(jaxpr) for variable in equation.outvars]
+
+
+def _bytes(aval: Any) -> int:
+    if not hasattr(aval, "shape") or not hasattr(aval, "dtype"):
+        return 0
+    return int(np.prod(aval.shape, dtype=np.int64)) * getattr(aval.dtype, "itemsize", 4)  # random keys have none
+
+
+def _shapes(x: Any) -> str:
+    leaves = flatten(x)
+    return ", ".join(f"{path + ' ' if path else ''}shape {tuple(leaf.shape)}" for path, leaf in leaves.items())

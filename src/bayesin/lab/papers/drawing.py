@@ -1,0 +1,90 @@
+"""Pieces that several figures share: curves along τ, barriers against a setting, bars of means, legends."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..report import KINDS
+from .reproduction import Record
+from .verdicts import barrier_values
+
+BLUE, DARK_BLUE, ORANGE, GREEN, GREY = "#0072B2", "#003a5c", "#D55E00", "#009E73", "#7a7a7a"
+YELLOW = "#E69F00"
+
+
+def curves(axis: Any, pairs: Sequence[Record], part: str = "test") -> None:
+    """Loss along τ, without and after alignment: the mean of all pairs, and every pair as a thin line."""
+    for kind in ("naive", "aligned"):
+        look = {"color": KINDS[kind]["color"], "marker": ""}
+        measured = [pair["numbers"][kind][part] for pair in pairs if part in pair["numbers"][kind]]
+        for curve in measured:
+            axis.plot(curve["taus"], curve["nll"], **look, lw=0.7, alpha=0.5)
+        if measured:
+            mean = np.mean([curve["nll"] for curve in measured], axis=0)
+            look |= {"linestyle": KINDS[kind]["linestyle"], "label": KINDS[kind]["label"]}
+            axis.plot(measured[0]["taus"], mean, **look)
+    axis.set(xlabel="position on the path, τ", xlim=(0, 1))
+    axis.set_ylim(bottom=0)
+
+
+def barriers_against(axis: Any, groups: Mapping[float, Sequence[Record]]) -> None:
+    """Barriers against a setting, on a logarithmic scale: the mean of all pairs, with every pair as a point."""
+    settings, tallest = sorted(groups), 0.0
+    for kind in ("naive", "aligned"):
+        look = KINDS[kind]
+        values = [barrier_values(groups[setting], kind) for setting in settings]
+        tallest = max([tallest, *(value for of_setting in values for value in of_setting)])
+        points(axis, settings, values, look["color"])
+        means = [(at, np.mean(of_setting)) for at, of_setting in zip(settings, values, strict=True) if of_setting]
+        if means:
+            axis.plot(*zip(*means, strict=True), **look)
+    axis.set_xscale("log")
+    barrier_scale(axis, tallest)
+    axis.set_ylabel("barrier (nats)")
+
+
+def points(axis: Any, places: Sequence[float], values: Sequence[Sequence[float]], colour: str) -> None:
+    """Every value as a faint point above its place."""
+    for place, of_place in zip(places, values, strict=True):
+        axis.plot([place] * len(of_place), of_place, linestyle="", marker=".", color=colour, alpha=0.35)
+
+
+def barrier_scale(axis: Any, tallest: float) -> None:
+    """Barriers of very different heights and of none on one axis, with room above the tallest."""
+    axis.set_yscale("symlog", linthresh=1e-2)
+    axis.set_ylim(0, 1.5 * tallest or None)
+
+
+def bars(axis: Any, means: Sequence[Any], values: Sequence[Any], **options: Any) -> None:
+    """Horizontal bars for means, with every value as a point."""
+    axis.barh(range(len(means)), means, color=BLUE, height=0.66, alpha=0.6)
+    for place, of_place in enumerate(values):
+        axis.plot(of_place, [place] * len(of_place), linestyle="", marker=".", color=DARK_BLUE, **options)
+
+
+def bar_labels(axis: Any, labels: Sequence[str]) -> None:
+    """Names of horizontal bars, the first on top."""
+    axis.set_yticks(range(len(labels)), labels)
+    axis.invert_yaxis()
+
+
+def legend(figure: Any, *axes: Any) -> None:
+    """One legend for all panels, above them, with what these name."""
+    named = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    if named:
+        figure.legend(list(named.values()), list(named), loc="outside upper left", ncols=4)
+
+
+def legend_inside(axis: Any, **options: Any) -> None:
+    """A legend inside a panel, where there is anything to name."""
+    if axis.get_legend_handles_labels()[0]:
+        axis.legend(**options)
+
+
+def failures(figure: Any, records: Sequence[Record]) -> None:
+    """Names what failed, in the figure itself."""
+    failed = [record for record in records if record["state"] == "failed"]
+    if failed:
+        text = f"failed: {failed[0]['title']}" + (f" and {len(failed) - 1} more" if len(failed) > 1 else "")
+        figure.text(0.99, 0.005, text, ha="right", va="bottom", fontsize=6, color=ORANGE)

@@ -1,0 +1,72 @@
+"""Figure A3: CIFAR-100, where alignment was not enough. Rossi et al. 2023, appendix C.
+
+Beyond the paper: how far more starts of the alignment and wider networks move it.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...campaign import Task
+from .. import drawing
+from ..reproduction import Finding, Record, Reproduction, Verdict, grouped, of_kind
+from ..verdicts import accuracies, barrier_values, format_mean_std, verdict_of_nearly_zero, verdict_of_zero
+from .variational_pairs import network_of, pairs, posteriors, resnet_pairs
+
+WIDTHS = {"smoke": (1, 2), "cpu": (1, 2), "paper": (1, 4)}
+RESTARTS = {"smoke": 2, "cpu": 4, "paper": 8}
+
+
+def tasks(scale: str) -> list[Task]:
+    mlps = pairs(scale, [posteriors(scale, "cifar100", width=width) for width in WIDTHS[scale]])
+    restarted = pairs(scale, [posteriors(scale, "cifar100")], restarts=RESTARTS[scale])
+    # What two cores can train of ResNet20 in minutes has no barrier to begin with.
+    return [*mlps, *restarted, *(resnet_pairs(scale, "cifar100") if scale == "paper" else ())]
+
+
+def judge(records: Sequence[Record]) -> list[Finding]:
+    findings = []
+    for title, of_case in grouped(of_kind(records, "pair"), _case_of).items():
+        naive, aligned = barrier_values(of_case, "naive"), barrier_values(of_case, "aligned")
+        zero, reason = verdict_of_zero(naive, aligned)
+        nearly = verdict_of_nearly_zero(naive, aligned)[0] == "confirmed"
+        stays: Verdict = "not confirmed" if zero == "confirmed" else "partly" if nearly else "confirmed"
+        barriers = f"{format_mean_std(naive)} → {format_mean_std(aligned)} nats"
+        findings.append(
+            Finding(
+                f"{title}: a barrier stays",
+                "training converges well, no zero-barrier solution",
+                f"{barriers}, test accuracy {format_mean_std(accuracies(of_case), 2)} %",
+                zero if zero == "not measured" else stays,
+                reason,
+            )
+        )
+    return findings
+
+
+def draw(figure: Any, records: Sequence[Record]) -> None:
+    cases = grouped(of_kind(records, "pair"), _case_of)
+    axes = figure.subplots(1, max(1, len(cases)), squeeze=False, sharey=False)[0]
+    for axis, (title, of_case) in zip(axes, cases.items(), strict=False):
+        drawing.curves(axis, of_case)
+        axis.set_title(title)
+    axes[0].set_ylabel("test loss (nats)")
+    drawing.legend(figure, axes[0])
+
+
+def _case_of(pair: Record) -> str:
+    starts = pair["settings"]["restarts"]
+    width = pair["settings"]["config"]["model"]["width"]
+    return f"{network_of(pair)}, width {width}" + (f", {starts} starts" if starts > 1 else "")
+
+
+CIFAR100 = Reproduction(
+    name="cifar100",
+    source="Rossi et al. 2023, figure A3",
+    claim="on CIFAR-100 alignment leaves a barrier",
+    tasks=tasks,
+    judge=judge,
+    draw=draw,
+    minutes={"smoke": 0.3, "cpu": 23, "paper": 7},
+    choices=("settings as on CIFAR-10; architecture, width and values of the paper's figure are unknown",),
+    size=(8.6, 2.8),
+)

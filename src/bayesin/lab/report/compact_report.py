@@ -1,0 +1,123 @@
+"""The report of samples folded into one Gaussian: what `bayesin compact` shows of its numbers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...compact import Compact, Score
+from ...symmetry import PermutationSpec
+from ..runs import provenance
+from .document import card, percent, run_section
+from .figures import compact_figure
+from .page import publish
+from .sections import marginal, posterior_section, std_histograms
+
+PREDICTIONS = {
+    "samples": "the samples",
+    "direct": "Gaussian, samples as they came",
+    "compact": "Gaussian in a common order",
+    "direct mean": "mean network, as they came",
+    "compact mean": "mean network in a common order",
+}
+STDS = (
+    "Share of weights by standard deviation over the samples. As they came, a weight stands for another unit in "
+    "every sample; in a common order what is left is what the samples disagree about."
+)
+
+UNSETTLED = (
+    "A unit counts as pruned when no weight into or out of it has a mean larger than its standard deviation over the "
+    "samples: in the Gaussian it adds little but noise."
+)
+
+
+@dataclass(frozen=True)
+class CompactReport:
+    """Samples that became one Gaussian, and how that was done."""
+
+    samples: int
+    compacted: Compact
+    scores: Mapping[str, Score]  # of "samples", "direct", "compact", …; empty where nothing was compared
+    spec: PermutationSpec
+    config: Mapping[str, Any]  # settings that the page names
+    seconds: Mapping[str, float]
+
+
+def write_compact_report(folder: Path | str, report: CompactReport, files: Mapping[str, str]) -> Path:
+    """Writes the print figure, `report.json` and `report.html` into a folder; returns the page.
+
+    Args:
+        folder: where they go; `files` are looked for there.
+        report: what was done.
+        files: further files of the folder that the page links to, with a word on each.
+    """
+    direct, compacted = report.compacted.direct, marginal(report.compacted.posterior)
+    posteriors = {"as they came": direct, "in a common order": compacted}
+    section: dict[str, Any] = {
+        "says": [_how(report.compacted)],
+        "scores": [{"name": PREDICTIONS[name], **score._asdict()} for name, score in report.scores.items()],
+        "groups": [
+            {"name": group, "size": report.spec.sizes[group], "transpositions": counts}
+            for group, counts in report.compacted.transpositions.items()
+        ],
+    }
+    stds = std_histograms(tuple(posteriors), ("naive", "aligned"), tuple(posteriors.values()))
+    if stds is not None:
+        section["stds"] = stds | {"says": STDS}
+    compact_figure(section, Path(folder) / "figures" / "compact")
+    written = {
+        "report.json": "every number on this page",
+        "figures/compact.pdf": "both plots for print (also .svg, .png and .json)",
+    }
+    sections = {
+        "title": f"{report.samples:,} samples, one Gaussian",
+        "lead": _lead(report),
+        "summary": _summary(report),
+        "compact": section,
+        "posterior": posterior_section(posteriors, report.spec) | {"pruned_says": UNSETTLED},
+        "run": run_section(report.config, provenance(), report.seconds),
+    }
+    return publish(folder, sections, {**files, **written})
+
+
+def _lead(report: CompactReport) -> list[str]:
+    before, after = report.compacted.spread_before, report.compacted.spread_after
+    less = f", {100 * after / before:.0f} % of it" if before > 0 else ""
+    text = (
+        f"{report.samples:,} samples of a network's weights look spread out, in part because their hidden units "
+        f"stand in different orders: the root mean square standard deviation is {before:.3g}. Put in "
+        f"a common order, which changes nothing about what each computes, it is {after:.3g}{less}."
+    )
+    if "compact" not in report.scores:
+        return [text]
+    direct, compact = report.scores["direct"], report.scores["compact"]
+    return [
+        f"{text} One Gaussian around them predicts the class of the samples for {percent(compact.agreement)} of the "
+        f"test examples; fitted to the samples as they came it does so for {percent(direct.agreement)}."
+    ]
+
+
+def _summary(report: CompactReport) -> list[dict[str, str]]:
+    compacted, scores = report.compacted, report.scores
+    cards = [
+        card("Spread as they came", f"{compacted.spread_before:.3g}", "", "root mean square std", "naive"),
+        card("Spread in a common order", f"{compacted.spread_after:.3g}", "", "root mean square std", "aligned"),
+    ]
+    if "compact" in scores:
+        direct, compact, samples = (scores[name] for name in ("direct", "compact", "samples"))
+        note = f"with the samples; as they came: {percent(direct.agreement)}"
+        cards.append(card("Agreement", percent(compact.agreement), "", note))
+        note = f"of the Gaussian; the samples: {percent(samples.accuracy)}"
+        cards.append(card("Test accuracy", percent(compact.accuracy), "", note))
+    total = compacted.total
+    cards.append(card("Transpositions", f"{total.mean():.1f}", "a sample", f"from {total.min()} to {total.max()}"))
+    return cards
+
+
+def _how(compacted: Compact) -> str:
+    passes = "one pass" if compacted.rounds == 1 else f"{compacted.rounds} passes"
+    ended = "converged" if compacted.converged else "stopped before it converged"
+    return (
+        "Every sample was moved onto one reference by permuting its units; mean and standard deviations were taken "
+        f"afterwards. The search took {passes} over the samples and {ended}."
+    )

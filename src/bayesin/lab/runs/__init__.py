@@ -1,0 +1,37 @@
+"""Runs: training done once, in a folder that keeps everything, and what is measured on pairs of its posteriors."""
+
+from .config import METHODS as METHODS
+from .config import RunConfig as RunConfig
+from .config import build_model as build_model
+from .config import differences as differences
+from .config import make_training as make_training
+from .config import preset as preset
+from .pairs import AlignedPair as AlignedPair
+from .pairs import Measured as Measured
+from .pairs import PosteriorPair as PosteriorPair
+from .pairs import align_pair as align_pair
+from .pairs import first_of_each_class as first_of_each_class
+from .pairs import load_pair as load_pair
+from .pairs import measure_barriers as measure_barriers
+from .pairs import point_of as point_of
+from .posterior_files import ModelChoice as ModelChoice
+from .posterior_files import PosteriorFile as PosteriorFile
+from .posterior_files import dataset_of as dataset_of
+from .posterior_files import discover_and_verify as discover_and_verify
+from .posterior_files import example_inputs as example_inputs
+from .posterior_files import find_posterior as find_posterior
+from .posterior_files import model_of as model_of
+from .posterior_files import read_posterior as read_posterior
+from .posterior_files import read_samples as read_samples
+from .posterior_files import spec_of as spec_of
+from .posterior_files import verified_spec as verified_spec
+from .records import Clock as Clock
+from .records import now as now
+from .records import provenance as provenance
+from .records import read_metrics as read_metrics
+from .records import reason as reason
+from .run import LOCK as LOCK
+from .run import RunOutcome as RunOutcome
+from .run import finished as finished
+from .run import run as run
+from .run import run_together as run_together

@@ -1,0 +1,210 @@
+"""What a run is: data, network, method, settings and key; its JSON, and the hash that names it.
+
+A preset names settings as differences from the defaults:
+
+`paper`      gradient descent 0.05 with momentum on the loss per example: the reading of the first paper's
+             learning rates under which its barriers vanish. The stds stay near the 0.01 they start at.
+`converged`  Adam 1e-3: the stds grow towards the prior's, most units are pruned, and a barrier stays.
+`demo`       the digits of `bayesin demo`: small, quick, T = 0.1.
+
+Prior variances are those of the first paper where it says them (MNIST MLP 0.01, CIFAR-10 MLP 0.0025, CIFAR-10
+ResNet20 0.01); Fashion-MNIST is treated as MNIST, CIFAR-100 as CIFAR-10. Its epochs on CIFAR-10, its optimiser
+and schedule are unknown: 100 epochs, momentum and cosine are ours. ResNet20 warms up and clips, without which
+gradient descent at 0.05 can diverge.
+"""
+
+import dataclasses
+import hashlib
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from ...data import Dataset
+from ...errors import ArtifactError, ConfigError, did_you_mean
+from ...inference import HMC, VI, Ensemble, fit_ensemble, fit_hmc, fit_vi, identity_fields
+from ...json_files import expect, json_text
+from ...models import Model, build
+
+Settings = VI | Ensemble | HMC
+
+
+class Method(NamedTuple):
+    """How a run finds its posterior: the settings it takes, and the verb that takes them."""
+
+    settings: type[Settings]
+    fit: Any  # (key, model, data, settings, *, checkpoint, on_progress) -> Fit
+
+
+METHODS = {"vi": Method(VI, fit_vi), "ensemble": Method(Ensemble, fit_ensemble), "hmc": Method(HMC, fit_hmc)}
+
+# How often and in how many files a run is saved; it decides nothing of the result, and is no part of the hash.
+OPERATIONAL = ("checkpoint_epochs", "checkpoint_minutes", "draws_per_file")
+
+PRESETS = {  # what follows from the optimiser
+    "paper": {"optimiser": "sgd", "learning_rate": 0.05, "momentum": 0.9, "schedule": "cosine", "epochs": 100},
+    "converged": {"optimiser": "adam", "learning_rate": 1e-3, "schedule": "cosine", "epochs": 100},
+    "demo": {"temperature": 0.1, "prior_variance": 0.05, "learning_rate": 3e-3, "epochs": 150, "batch": 100},
+}
+_NETWORKS = {  # what follows from the network
+    "mlp": {},
+    "resnet20": {"warmup": 500, "clip": 5.0},
+}
+_PRIORS = {  # what follows from the data
+    ("cifar10", "mlp"): {"prior_variance": 0.0025},
+    ("cifar100", "mlp"): {"prior_variance": 0.0025},
+    ("digits", "mlp"): {"prior_variance": 0.05, "batch": 100, "epochs": 150},
+    ("digits", "resnet20"): {"batch": 100, "warmup": 100},
+}
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything that decides the result of a run."""
+
+    data: str
+    model: str
+    training: Settings
+    key: int = 0
+    width: int | None = None  # None: the paper's
+    depth: int = 3
+    norm: str = "layernorm"
+    limit: int | None = None  # examples of each of the training and the test set
+    normalise: Literal["standard", "unit"] = "standard"
+    test_samples: int = 128  # weight samples of the final look at the test set
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self.training):
+            value = getattr(self.training, field.name)
+            if value is not None and not isinstance(value, str | int | float):
+                raise ConfigError(
+                    f"{field.name}={value!r:.60} is an object, and a run keeps its settings as names and numbers; "
+                    f"fit it by {METHODS[self.method].fit.__name__} yourself"
+                )
+
+    @property
+    def method(self) -> str:
+        """The name of the method, as in `METHODS`."""
+        return next(name for name, method in METHODS.items() if type(self.training) is method.settings)
+
+    @property
+    def network(self) -> tuple[Any, ...]:
+        """What decides the network, which is everything but how it is trained and tested."""
+        training = ("training", "key", "test_samples")
+        return tuple(value for name, value in _shallow(self).items() if name not in training)
+
+    @property
+    def hash(self) -> str:
+        """Ten digits that name the run; how often it is saved does not change them."""
+        identity = _shallow(self) | {"method": self.method, "training": _decisive(self.training)}
+        return hashlib.sha256(json_text(identity, canonical=True).encode()).hexdigest()[:10]
+
+    @property
+    def name(self) -> str:
+        """A folder name: what a person wants to see, and the hash."""
+        data = self.data.rsplit("/", 1)[-1].removesuffix(".npz")
+        width = "" if self.width is None else str(self.width)
+        return f"{data}-{self.model}{width}-{self.method}-{self.hash}"
+
+    def to_json(self) -> dict[str, Any]:
+        """The config as plain data; `from_json` reads it back."""
+        network = {"depth": self.depth} if self.model == "mlp" else {"norm": self.norm}
+        width = {} if self.width is None else {"width": self.width}
+        return _FORMAT | {
+            "hash": self.hash,
+            "data": {"name": self.data, "limit": self.limit, "normalise": self.normalise},
+            "model": {"name": self.model} | width | network,
+            "method": self.method,
+            "training": identity_fields(self.training, leave_out=()),
+            "key": self.key,
+            "test_samples": self.test_samples,
+        }
+
+    @classmethod
+    def from_json(cls, value: Any) -> "RunConfig":
+        """Reads what `to_json` wrote; `ArtifactError` where it is something else."""
+        expect(value, _SCHEMA, "the config of this run")
+        data, model, method = value["data"], value["model"], METHODS.get(value["method"])
+        if method is None:
+            raise ArtifactError(f"the config of this run names a method {value['method']!r:.40}, which is not known")
+        try:
+            training = method.settings(**value["training"])
+        except (TypeError, ConfigError) as error:
+            raise ArtifactError(f"the config of this run cannot be read: {error}") from None
+        return cls(
+            data=data["name"],
+            model=model["name"],
+            training=training,
+            key=value["key"],
+            limit=data["limit"],
+            normalise=data["normalise"],
+            test_samples=value["test_samples"],
+            **{name: model[name] for name in ("width", "depth", "norm") if name in model},
+        )
+
+
+_FORMAT = {"format": "bayesin-run", "version": 1}
+_SCHEMA = _FORMAT | {
+    "data": {"name": str, "limit": int | None, "normalise": str},
+    "model": {"name": str, "width?": int | None, "depth?": int, "norm?": str},
+    "method": str,
+    "training": dict,
+    "key": int,
+    "test_samples": int,
+}
+
+
+def build_model(config: RunConfig, data: Dataset) -> Model:
+    """The network of a run, sized for its data."""
+    sizes = {"width": config.width, "depth": config.depth, "norm": config.norm}
+    return build(config.model, data.input_shape, data.outputs, **sizes)
+
+
+def make_training(method: str, fields: dict[str, Any]) -> Settings:
+    """Settings of a method from field names; an unknown one is named with its nearest neighbour."""
+    if method not in METHODS:
+        raise ConfigError(f"there is no method '{method}'; choose one of {', '.join(METHODS)}")
+    for name in fields:
+        if name not in _settings_of(method):
+            owner = next((other for other in METHODS if name in _settings_of(other)), None)
+            hint = f"; it belongs to method '{owner}'" if owner else did_you_mean(name, _settings_of(method), 0.6)
+            raise ConfigError(f"'{name}' is no setting of method '{method}'{hint}")
+    return METHODS[method].settings(**fields)
+
+
+def preset(name: str, data: str, model: str) -> dict[str, Any]:
+    """Returns the fields in which a preset differs from the defaults; "width" and "depth" are the network's.
+
+    Example:
+        >>> preset("paper", "cifar10", "mlp")["prior_variance"]
+        0.0025
+        >>> preset("converged", "cifar10", "resnet20")["clip"]
+        5.0
+    """
+    if name not in PRESETS:
+        raise ConfigError(f"there is no preset '{name}'; choose {', '.join(PRESETS)}")
+    if model not in _NETWORKS:
+        raise ConfigError(f"preset '{name}' is for {' and '.join(_NETWORKS)}, not '{model}'; set the fields yourself")
+    if name == "demo":
+        if (data, model) != ("digits", "mlp"):
+            raise ConfigError("preset 'demo' is for --data digits --model mlp; elsewhere use paper or converged")
+        return {"width": 256, "depth": 2} | PRESETS[name]
+    return PRESETS[name] | _NETWORKS[model] | _PRIORS.get((data, model), {})
+
+
+def differences(first: RunConfig, second: RunConfig) -> list[str]:
+    """In which settings two runs differ, as text: "epochs 100, not 200"."""
+    left, right = (_shallow(c) | {"method": c.method} | _decisive(c.training) for c in (first, second))
+    names = [name for name in left | right if name != "training" and left.get(name) != right.get(name)]
+    return [f"{name} {left.get(name)!r}, not {right.get(name)!r}" for name in names]
+
+
+def _settings_of(method: str) -> set[str]:
+    return {field.name for field in dataclasses.fields(METHODS[method].settings)}
+
+
+def _shallow(config: RunConfig) -> dict[str, Any]:
+    return {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+
+
+def _decisive(training: Settings) -> dict[str, Any]:
+    """The settings that decide the result."""
+    return identity_fields(training, OPERATIONAL)

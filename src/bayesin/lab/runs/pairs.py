@@ -1,0 +1,225 @@
+"""A pair of posteriors, from files to barriers: load, find the symmetry, align, check, measure.
+
+`bayesin align`, `bayesin barrier`, the demonstration and every campaign go this one way. Whatever found the
+permutations, the moved posterior must compute the same function on real inputs, by the tolerance of
+`symmetry.check_same_function`, before anything is measured on it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from ...data import Dataset
+from ...errors import ConfigError
+from ...evaluation import Barrier, barrier
+from ...matching import Alignment, Sweep, align
+from ...models import Model
+from ...paths import Geodesic, geodesic, wasserstein
+from ...posteriors import Posterior, is_posterior
+from ...symmetry import PermutationSpec, check_same_function
+from ...trees import Tree
+from .posterior_files import (
+    ModelChoice,
+    PosteriorFile,
+    dataset_of,
+    discover_and_verify,
+    example_inputs,
+    model_of,
+    read_posterior,
+    spec_of,
+)
+
+CHECKED = 256  # inputs on which the function is compared before and after
+
+
+@dataclass(frozen=True)
+class PosteriorPair:
+    """Two posteriors of one network, and the symmetry by which `source` may be moved onto `target`."""
+
+    target: Posterior | Tree  # a point is a plain tree
+    source: Posterior | Tree
+    spec: PermutationSpec
+    model: Model | None = None  # None where nothing names it: then the function is not compared
+    inputs: np.ndarray | None = None  # on which it is compared
+    inputs_are: str = "test examples"
+    spec_from: str = "discovered and verified"
+    data: Dataset | None = None
+
+
+@dataclass(frozen=True)
+class AlignedPair:
+    """A pair, and its source moved onto its target."""
+
+    pair: PosteriorPair
+    alignment: Alignment
+    function_change: float | None  # of the outputs by moving, relative to the largest; None where not compared
+
+    @property
+    def paths(self) -> dict[str, Geodesic]:
+        """The geodesics from the target to the source as it was ("naive") and as it was moved ("aligned")."""
+        target = self.pair.target
+        return {"naive": geodesic(target, self.pair.source), "aligned": geodesic(target, self.alignment.posterior)}
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """How it went, as plain data; running statistics do not count in the distances."""
+        pair, alignment, compared = self.pair, self.alignment, self.function_change is not None
+        exclude = _statistics(pair.model)
+        return {
+            "moved": alignment.moved,
+            "w2_before": float(wasserstein(pair.target, pair.source, exclude=exclude)),
+            "w2_after": float(wasserstein(pair.target, alignment.posterior, exclude=exclude)),
+            "sweeps": alignment.sweeps,
+            "converged": alignment.converged,
+            "seconds": alignment.seconds["total"],
+            "function_change": self.function_change,
+            "checked_on": pair.inputs_are if compared else None,
+        }
+
+
+class Measured(NamedTuple):
+    """Examples on which a path is measured."""
+
+    x: np.ndarray
+    y: np.ndarray
+    samples: int  # draws of the weights at every point of the path
+    keep: Any = ()  # examples whose predictions are kept
+
+
+def load_pair(
+    target: PosteriorFile,
+    source: PosteriorFile,
+    choice: ModelChoice | None = None,
+    *,
+    spec: Path | None = None,
+    symmetry: bool = True,
+    data_needed: bool = False,
+) -> PosteriorPair:
+    """Reads two posteriors, their model, data and spec; the spec is discovered where no file has it.
+
+    Args:
+        target: what stays where it is.
+        source: what may be moved.
+        choice: model and data, for files that do not name them.
+        spec: a file with the spec; by default the one in the posteriors' files.
+        symmetry: without it no spec is looked for.
+        data_needed: whether model and data must be known.
+
+    Raises:
+        ConfigError: something is not named, or the posteriors are of different networks.
+        SymmetryError: what was discovered is no symmetry after all.
+    """
+    choice = choice or ModelChoice()
+    data = dataset_of(choice, target, source, needed=data_needed)
+    model = model_of(choice, data, target, source)
+    if data_needed and (data is None or model is None):
+        missing = "--data" if data is None else "--model"
+        raise ConfigError(
+            f"neither {target.path.name} nor its run names the {missing[2:]} it belongs to; use {missing}"
+        )
+    first, second = read_posterior(target, model), read_posterior(source, model)
+    example = example_inputs(data, CHECKED, target, source) if model is not None else None
+    inputs, inputs_are = example or (None, "")
+    known = spec_of(target, source, path=spec) if symmetry else PermutationSpec(())
+    origin = "from the files" if spec is None else f"from {spec}"
+    if known is None:
+        if model is None or inputs is None:
+            raise ConfigError("no file holds a permutation spec, and nothing names the model to find it; use --model")
+        known, origin = discover_and_verify(model, point_of(first), inputs), "discovered and verified"
+    return PosteriorPair(first, second, known, model, inputs, inputs_are, origin, data)
+
+
+def align_pair(
+    pair: PosteriorPair,
+    *,
+    key: jax.Array,
+    cost: str = "wasserstein",
+    restarts: int = 1,
+    max_sweeps: int = 100,
+    on_sweep: Callable[[Sweep], None] | None = None,
+) -> AlignedPair:
+    """Moves the source onto the target, and checks that it computes what it did.
+
+    Raises:
+        SymmetryError: moving the units changed the function, so that the spec is wrong for this network.
+    """
+    alignment = align(
+        pair.target,
+        pair.source,
+        pair.spec,
+        key=key,
+        cost=cost,
+        restarts=restarts,
+        max_sweeps=max_sweeps,
+        exclude=_statistics(pair.model),
+        on_sweep=on_sweep,
+    )
+    change = None
+    if pair.model is not None and pair.inputs is not None:
+        before, after = (point_of(posterior) for posterior in (pair.source, alignment.posterior))
+        change = check_same_function(pair.model.apply, before, after, pair.inputs[:CHECKED])
+    return AlignedPair(pair, alignment, change)
+
+
+def measure_barriers(
+    paths: Mapping[str, Callable[..., Any]],
+    apply: Callable[[Tree, Any], Any],
+    sets: Mapping[str, Measured],
+    *,
+    key: jax.Array,
+    taus: int = 25,
+    on_point: Callable[[int, int, str], Any] | None = None,
+    **options: Any,
+) -> dict[str, dict[str, Barrier]]:
+    """Returns the barrier of every path on every set, as `{set: {path: barrier}}`.
+
+    All are measured with one key: the same draws at the same τ, so that paths differ by themselves alone.
+
+    Args:
+        on_point: called with the points done so far, all points, and what was measured, in words.
+        options: passed on to `barrier`, such as the likelihood.
+    """
+    curves = [(name, kind) for name in sets for kind in paths]
+    barriers: dict[str, dict[str, Barrier]] = {name: {} for name in sets}
+    for number, (name, kind) in enumerate(curves):
+
+        def on_tau(count: int, tau: float, loss: float, number: int = number, what: str = f"{kind}, {name}") -> None:
+            if on_point is not None:
+                on_point(number * taus + count, len(curves) * taus, f"{what} set: loss {loss:.4f} at τ = {tau:.2f}")
+
+        examples = sets[name]
+        barriers[name][kind] = barrier(
+            paths[kind],
+            apply,
+            (examples.x, examples.y),
+            key=key,
+            samples=examples.samples,
+            taus=taus,
+            keep=examples.keep,
+            on_tau=on_tau,
+            **options,
+        )
+    return barriers
+
+
+def first_of_each_class(labels: np.ndarray) -> np.ndarray:
+    """Returns the first example of each class: a choice of images that does not depend on any result.
+
+    Example:
+        >>> first_of_each_class(np.array([2, 0, 2, 1])).tolist()
+        [1, 3, 0]
+    """
+    return np.unique(labels, return_index=True)[1]
+
+
+def point_of(posterior: Posterior | Tree) -> Tree:
+    """The weights that stand for a posterior: its mean, or the point itself."""
+    return posterior.mean if is_posterior(posterior) else posterior
+
+
+def _statistics(model: Model | None) -> frozenset[str]:
+    return frozenset() if model is None else model.statistics

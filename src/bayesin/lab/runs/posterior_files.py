@@ -1,0 +1,275 @@
+"""Posteriors by name: run folders or safetensors files, and the model and data that they belong to.
+
+    RUN                       posterior-0.safetensors in a run folder
+    RUN#1                     posterior-1.safetensors in it, or member 1 of its sample set
+    FILE.safetensors          a posterior
+    FILE.safetensors#3        member 3 of a sample set
+
+Model and data set come from the file's own metadata, else from the run's config.json, else from a `ModelChoice`.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from ...data import Dataset, load
+from ...errors import ArtifactError, ConfigError, DataError, did_you_mean
+from ...json_files import read_json
+from ...models import Model, build
+from ...posteriors import Samples
+from ...store import Description, describe, load_posterior
+from ...symmetry import PermutationSpec, discover, verify
+from ...trees import Tree
+
+TRIED = 64  # inputs on which a function is tried
+SIZES = ("width", "depth", "norm")
+LARGEST_INPUT = 1 << 22  # numbers in one example; a file may promise any shape, and this one is allocated
+
+
+@dataclass(frozen=True)
+class ModelChoice:
+    """The model and the data, for files that do not name them; what is given here wins."""
+
+    model: str | None = None
+    """mlp or resnet20, where the files do not say."""
+    width: int | None = None
+    """Units of a hidden layer, or channels of the first stage."""
+    depth: int | None = None
+    """Hidden layers of an mlp."""
+    norm: str | None = None
+    """Normalisation of resnet20: layernorm or frn."""
+    data: str | None = None
+    """Data set, where the files do not say: digits, mnist, fashion-mnist, cifar10, cifar100, or an .npz file."""
+    root: Path | None = None
+    """Folder to look for data in first."""
+    limit: int | None = None
+    """Use so many examples of each of the training and the test set."""
+
+
+@dataclass(frozen=True)
+class PosteriorFile:
+    """A file that holds a posterior or a set of samples; its header is read, its arrays are not."""
+
+    text: str  # as it was named, such as "runs/digits#1"
+    path: Path
+    member: int | None  # of a sample set
+    description: Description
+    metadata: dict[str, Any]  # the file's own, completed from the run's config
+
+    @property
+    def about_model(self) -> dict[str, Any]:
+        """Name and sizes of the model, as far as the file tells."""
+        return _named(self.metadata.get("model"))
+
+    @property
+    def about_data(self) -> dict[str, Any]:
+        """Name and options of the data set, as far as the file tells."""
+        return _named(self.metadata.get("data"))
+
+    @property
+    def model_words(self) -> str:
+        """The model for people: name, then sizes."""
+        about = {name: value for name, value in self.about_model.items() if name not in ("input_shape", "classes")}
+        return ", ".join(str(value) if name == "name" else f"{name} {value}" for name, value in about.items())
+
+    @property
+    def prior_variance(self) -> float | None:
+        """Of the run that the file belongs to, where that says it."""
+        config = self.path.parent / "config.json"
+        content = read_json(config) if config.is_file() else None
+        training = content.get("training") if isinstance(content, dict) else None
+        variance = training.get("prior_variance") if isinstance(training, dict) else None
+        return float(variance) if isinstance(variance, int | float) and variance > 0 else None
+
+
+def find_posterior(text: str) -> PosteriorFile:
+    """Finds the file that `text` names and reads its header.
+
+    Raises:
+        ConfigError: no such folder, file or member.
+        ArtifactError: a file that is damaged or holds no posterior.
+    """
+    base, _, number = text.rpartition("#") if "#" in text and not Path(text).exists() else (text, "", "")
+    if number and not number.isdecimal():
+        raise ConfigError(f"'{text}': after # comes the number of a member, such as {base}#1")
+    path, member = Path(base), int(number) if number else None
+    if path.is_dir():
+        path, member = _in_folder(path, member)
+    elif not path.exists():
+        raise ConfigError(f"there is no run folder or file '{base}'{_suggestion(path)}")
+    description = describe(path)
+    if description.kind == "alignment":
+        raise ArtifactError(f"{path} is an alignment; give the posterior beside it")
+    if member is not None and description.kind != "samples":
+        raise ConfigError(f"'{text}': {path.name} holds one posterior, so there is no member {member}")
+    return PosteriorFile(text, path, member, description, _metadata(path, description))
+
+
+def read_posterior(file: PosteriorFile, model: Model | None) -> Any:
+    """Reads the posterior; a sample set gives its chosen member. A file of another model is refused."""
+    like = None if model is None else jax.eval_shape(model.init, jax.random.key(0))
+    posterior = load_posterior(file.path, like=like)
+    if not isinstance(posterior, Samples):
+        return posterior
+    if file.member is None:
+        raise ConfigError(
+            f"{file.path} holds {len(posterior)} samples: pick one as '{file.text}#0', "
+            "or fold them into one posterior with 'bayesin compact'"
+        )
+    if file.member >= len(posterior):
+        raise ConfigError(f"'{file.text}': members are numbered 0 to {len(posterior) - 1}")
+    return posterior[file.member]
+
+
+def read_samples(file: PosteriorFile, model: Model | None) -> Samples:
+    """Reads a whole set of samples; a file of another model is refused, and one posterior is too."""
+    like = None if model is None else jax.eval_shape(model.init, jax.random.key(0))
+    samples = load_posterior(file.path, like=like)
+    if not isinstance(samples, Samples) or file.member is not None:
+        raise ConfigError(
+            f"{file.text} is one posterior; compact folds many samples: an ensemble, an HMC run, a stack"
+        )
+    return samples
+
+
+def verified_spec(
+    file: PosteriorFile, model: Model | None, data: Dataset | None, params: Tree, *, path: Path | None = None
+) -> tuple[PermutationSpec, str]:
+    """The spec of a file, or the one at `path`, else what is discovered; verified wherever the model is known."""
+    known, origin = spec_of(file, path=path), "from the file" if path is None else f"from {path}"
+    inputs = example_inputs(data, TRIED, file) if model is not None else None
+    if model is None or inputs is None:
+        if known is not None:
+            return known, origin
+        raise ConfigError("the file holds no permutation spec, and nothing names the model to find it; use --model")
+    spec = discover_and_verify(model, params, inputs[0], known)  # a file may say anything
+    return spec, f"{'discovered' if known is None else origin} and verified"
+
+
+def discover_and_verify(
+    model: Model, params: Tree, inputs: np.ndarray, known: PermutationSpec | None = None
+) -> PermutationSpec:
+    """Returns the symmetry of a network, verified; it is discovered unless it is `known`.
+
+    Both take two inputs, of which the shape is what counts.
+    """
+    spec = discover(model.apply, params, inputs[:2]) if known is None else known
+    verify(model.apply, params, inputs[:2], spec, key=jax.random.key(0))
+    return spec
+
+
+def dataset_of(choice: ModelChoice, *files: PosteriorFile, needed: bool = True) -> Dataset | None:
+    """Loads the data set that the choice or the files name; None where nothing names one.
+
+    Unless `needed`, also None where it is not on this machine but a file describes the model in full without it.
+    """
+    named = {json.dumps(file.about_data, sort_keys=True): file.about_data for file in files if file.about_data}
+    if choice.data is None and len(named) > 1:
+        names = " and ".join(str(about.get("name")) for about in named.values())
+        raise ConfigError(f"the posteriors were trained on different data ({names}); --data says which to use")
+    about: dict[str, Any] = {"name": choice.data} if choice.data is not None else next(iter(named.values()), {})
+    if not isinstance(about.get("name"), str):
+        return None
+    limit = choice.limit if choice.limit is not None else about.get("limit")
+    try:
+        return load(about["name"], choice.root, limit, normalise=about.get("normalise", "standard"))
+    except DataError:
+        if needed or choice.data is not None or not any(file.about_model.get("input_shape") for file in files):
+            raise
+        return None
+
+
+def model_of(choice: ModelChoice, data: Dataset | None, *files: PosteriorFile) -> Model | None:
+    """Builds the model that the choice or the files name; None where nothing names one."""
+    named = {json.dumps(file.about_model, sort_keys=True): file.about_model for file in files if file.about_model}
+    if len(named) > 1:
+        raise ConfigError(f"the posteriors are of different models: {' and '.join(named)}")
+    about: Mapping[str, Any] = next(iter(named.values()), {})
+    name = choice.model or about.get("name")
+    if name is None:
+        return None
+    shape = about.get("input_shape") or (data.input_shape if data is not None else None)
+    classes = about.get("classes") or (data.outputs if data is not None else None)
+    if shape is None or classes is None:
+        raise ConfigError(f"the sizes of '{name}' follow from its data, which nothing names; use --data")
+    chosen = {key: getattr(choice, key) if getattr(choice, key) is not None else about.get(key) for key in SIZES}
+    options = {key: value for key, value in chosen.items() if value is not None}
+    _check_depth(options.get("depth"), files)
+    return build(name, _shape(shape), classes, **options)
+
+
+def spec_of(*files: PosteriorFile, path: Path | None = None) -> PermutationSpec | None:
+    """The spec in the file at `path`, else the one that the posteriors' files hold; None where there is none."""
+    if path is not None:
+        return PermutationSpec.from_json(read_json(path))
+    specs = [file.description.spec for file in files if file.description.spec is not None]
+    if len(set(specs)) > 1:
+        raise ConfigError("the two files hold different permutation specs; --spec FILE says which to use")
+    return specs[0] if specs else None
+
+
+def example_inputs(data: Dataset | None, count: int, *files: PosteriorFile) -> tuple[np.ndarray, str] | None:
+    """A batch to try the function on, and what it is: test examples, else random numbers of the right shape."""
+    if data is not None:
+        return data.x_test[:count], f"{min(count, len(data.x_test))} test examples"
+    for file in files:
+        if file.about_model.get("input_shape"):
+            shape = (count, *_shape(file.about_model["input_shape"]))
+            return np.random.default_rng(0).normal(size=shape).astype(np.float32), f"{count} random inputs"
+    return None
+
+
+def _named(about: Any) -> dict[str, Any]:
+    """What metadata say of a model or a data set: a name alone, or a name with options."""
+    return {"name": about} if isinstance(about, str) else dict(about) if isinstance(about, dict) else {}
+
+
+def _suggestion(path: Path) -> str:
+    """The nearest name in the same folder; else what makes a run."""
+    try:
+        names = [other.name for other in path.parent.iterdir()]
+    except OSError:
+        names = []
+    return did_you_mean(path.name, names) or "; 'bayesin train --out FOLDER' makes one"
+
+
+def _in_folder(folder: Path, member: int | None) -> tuple[Path, int | None]:
+    path = folder / f"posterior-{member or 0}.safetensors"
+    if path.exists():
+        return path, None
+    first = folder / "posterior-0.safetensors"
+    if member is not None and first.exists() and describe(first).kind == "samples":
+        return first, member
+    others = sorted(file.name for file in folder.glob("*.safetensors"))
+    hint = f"; it has {', '.join(others[:6])}" if others else "; is it a run that has not finished?"
+    raise ConfigError(f"{folder} has no {path.name}{hint}")
+
+
+def _metadata(path: Path, description: Description) -> dict[str, Any]:
+    metadata, config = dict(description.metadata), path.parent / "config.json"
+    if {"model", "data"} <= set(metadata) or not config.is_file():
+        return metadata
+    content = read_json(config)
+    if isinstance(content, dict):
+        metadata = {key: content[key] for key in ("model", "data") if key in content} | metadata
+    return metadata
+
+
+def _check_depth(depth: Any, files: tuple[PosteriorFile, ...]) -> None:
+    """A file may claim any depth, and a network of a million layers takes for ever to build."""
+    arrays = max((len(file.description.tensors) for file in files), default=0)
+    if files and isinstance(depth, int) and depth > arrays:
+        raise ConfigError(f"a network of depth {depth:,} has more than the {arrays:,} arrays of {files[0].path}")
+
+
+def _shape(shape: Any) -> tuple[int, ...]:
+    whole = isinstance(shape, list | tuple) and all(type(size) is int and size > 0 for size in shape)
+    if not whole or math.prod(shape) > LARGEST_INPUT:
+        raise ConfigError(f"an input shape is a list of whole numbers, {LARGEST_INPUT:,} in all, not {shape!r:.80}")
+    return tuple(shape)

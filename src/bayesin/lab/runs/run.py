@@ -1,0 +1,270 @@
+"""A run: from a config to a folder with posteriors and numbers, done once.
+
+    config.json                what was asked for
+    provenance.json            versions, device, commit, times, status: running, done, failed or interrupted
+    metrics.jsonl              the trace, a line for each logging interval, written as training goes on
+    posterior-0.safetensors …  one for each member; an ensemble is one file with all members
+    results.json               scores on the test set, for each member
+    checkpoints/               while it is not done
+
+`done` is written last: a folder without it is taken up where it was, one with it is left alone. A folder that bears
+the name of its run, which holds the hash of its config, can be of no other: damage there is work not done, elsewhere
+it is an error.
+"""
+
+import hashlib
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+
+from ...data import Dataset, load
+from ...errors import ArtifactError, ConfigError, TrainingError
+from ...files import remove_leftovers
+from ...inference import VI, Fit, Progress, fit_vi_grid
+from ...json_files import read_json, write_json
+from ...locks import locked
+from ...models import Model
+from ...store import save_posterior
+from .config import METHODS, RunConfig, build_model, differences
+from .records import append_metrics, now, provenance, reason, trace_rows, write_metrics
+from .run_scores import test_results
+
+LOCK = ".lock"  # held by the process that works in a folder
+MEMBERS = "members.json"  # names of the runs that share a checkpoint
+Tell = Callable[[str], Any]  # told of the stages "load", "train", "test" and "save" as they begin
+
+
+class RunOutcome(NamedTuple):
+    """What a run left behind."""
+
+    folder: Path
+    results: dict[str, Any]
+    provenance: dict[str, Any]
+    reused: bool  # it was done already
+
+
+def run(
+    config: RunConfig,
+    folder: Path | str,
+    *,
+    root: Path | str | None = None,
+    prepared: tuple[Dataset, Model] | None = None,
+    wait: bool = False,
+    on_progress: Callable[[Progress], Any] | None = None,
+    on_stage: Tell | None = None,
+) -> RunOutcome:
+    """Does a run, or goes on with it, or returns what it left when it was done.
+
+    Args:
+        config: what to do.
+        folder: where; made where needed. A folder of another run is refused.
+        root: where to look for data first.
+        prepared: data and network, where they are at hand.
+        wait: wait while another process works in the folder, instead of leaving.
+        on_progress: called after every logging interval. Raising KeyboardInterrupt there saves a checkpoint.
+        on_stage: called with "load", "train", "test" and "save" as they begin.
+
+    Raises:
+        ConfigError: the folder holds another run.
+        LockedError: another process works in the folder.
+        TrainingError: the loss diverged; the folder keeps the trace and says so.
+    """
+    folder, tell = Path(folder), on_stage or (lambda stage: None)
+    _check_folder(config, folder)
+    outcome = _whole_outcome(config, folder)
+    if outcome is not None and not os.access(folder, os.W_OK):  # kept where none can write
+        return outcome
+    # Before the folder is made, so that a misspelt data set leaves nothing behind.
+    if prepared is None and outcome is None:
+        prepared = _prepare(config, root, tell)
+    with locked(folder / LOCK, wait=wait):
+        _check_folder(config, folder)
+        remove_leftovers(folder)
+        if (outcome := _whole_outcome(config, folder)) is not None:
+            shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+            return outcome
+        record = _begin(config, folder)
+        data, model = prepared or _prepare(config, root, tell)
+        try:
+            tell("train")
+            fit = _fit(config, folder, model, data, on_progress)
+            return _finish(config, folder, data, model, fit, record, tell)
+        except (Exception, KeyboardInterrupt) as error:
+            if isinstance(error, TrainingError) and error.trace is not None:
+                write_metrics(folder, trace_rows(error.trace))
+            stopped = isinstance(error, KeyboardInterrupt)
+            how = {"status": "interrupted"} if stopped else {"status": "failed", "error": reason(error)}
+            write_json(folder / "provenance.json", record | how | {"ended": now()})
+            raise
+
+
+def run_together(
+    configs: Sequence[RunConfig],
+    folders: Sequence[Path],
+    *,
+    prepared: tuple[Dataset, Model],
+    on_progress: Callable[[Progress], Any] | None = None,
+) -> None:
+    """Trains variational runs of one shape in one program; each leaves the folder that `run` would have left.
+
+    Done ones are left out. The checkpoint is shared and lies beside the folders, whose trace is written at the end.
+
+    Raises:
+        TrainingError: one of them diverged. Nothing is recorded, as nothing is known of the others; run each alone.
+    """
+    with ExitStack() as stack:
+        for folder in sorted(folders):  # in one order, so that two processes cannot hold what the other waits for
+            stack.enter_context(locked(folder / LOCK, wait=True))
+        todo = [pair for pair in zip(configs, folders, strict=True) if _whole_outcome(*pair) is None]
+        if not todo:
+            return
+        records = [_begin(config, folder) | {"together": len(todo)} for config, folder in todo]
+        settings = [config.training for config, _ in todo if isinstance(config.training, VI)]
+        name = hashlib.sha256(" ".join(config.hash for config, _ in todo).encode()).hexdigest()[:10]
+        shared = folders[0].parent / f".together-{name}"
+        _remove_overtaken(shared, [folder.name for folder in folders])
+        write_json(shared / MEMBERS, [folder.name for _, folder in todo])
+        options: dict[str, Any] = {"checkpoint": shared / "checkpoints", "on_progress": on_progress}
+        try:
+            fits = fit_vi_grid(jax.random.key(configs[0].key), prepared[1], prepared[0], settings, **options)
+            for (config, folder), fit, record in zip(todo, fits, records, strict=True):
+                _finish(config, folder, *prepared, fit, record, lambda stage: None)
+        except ArtifactError:  # a full disk: what was trained is kept
+            raise
+        except Exception:
+            shutil.rmtree(shared, ignore_errors=True)
+            raise
+        shutil.rmtree(shared, ignore_errors=True)
+
+
+def finished(folder: Path) -> RunOutcome:
+    """Reads what a run that is done left behind.
+
+    Raises:
+        ArtifactError: a file that is damaged or gone.
+    """
+    record = read_json(folder / "provenance.json", {"train_seconds": object, "test_seconds": object})
+    results = read_json(folder / "results.json", {"members": list, "weights": int, "steps": int, "memory": object})
+    for name in _posterior_files(results):
+        if not (folder / name).is_file():
+            raise ArtifactError(
+                f"{folder} is done, but its posteriors are gone ({name}); remove it to do the run again"
+            )
+    return RunOutcome(folder, results, record, True)
+
+
+def _prepare(config: RunConfig, root: Path | str | None, tell: Tell) -> tuple[Dataset, Model]:
+    tell("load")
+    data = load(config.data, root, config.limit, normalise=config.normalise)
+    return data, build_model(config, data)
+
+
+def _begin(config: RunConfig, folder: Path) -> dict[str, Any]:
+    """Writes down what begins, or goes on: then it began when it first did."""
+    began = None
+    with suppress(ArtifactError):  # a damaged record is written anew
+        began = _record(folder).get("started")
+    record = {"status": "running", "key": config.key, "started": began or now()} | provenance()
+    write_json(folder / "config.json", config.to_json())
+    write_json(folder / "provenance.json", record)
+    return record
+
+
+def _fit(config: RunConfig, folder: Path, model: Model, data: Dataset, on_progress: Any) -> Fit:
+    started = False
+
+    def told(progress: Progress) -> None:
+        nonlocal started
+        if not started:  # a resumed run may have lines from after its checkpoint
+            write_metrics(folder, progress.rows)
+        elif not progress.resumed:
+            append_metrics(folder, progress.row)
+        started = True
+        if on_progress is not None:
+            on_progress(progress)
+
+    key, options = jax.random.key(config.key), {"checkpoint": folder / "checkpoints", "on_progress": told}
+    return METHODS[config.method].fit(key, model, data, config.training, **options)
+
+
+def _finish(
+    config: RunConfig, folder: Path, data: Dataset, model: Model, fit: Fit, record: dict[str, Any], tell: Tell
+) -> RunOutcome:
+    """Tests, saves, and says last that it is done."""
+    write_metrics(folder, trace_rows(fit.trace))
+    tell("test")
+    began = time.perf_counter()
+    results = test_results(config, data, model, fit)
+    tell("save")
+    about = {name: value for name, value in config.to_json().items() if name in ("data", "model", "method", "hash")}
+    about["model"] |= {"input_shape": list(data.input_shape), "classes": data.outputs}
+    for number, posterior in enumerate(fit.posteriors):
+        save_posterior(folder / f"posterior-{number}.safetensors", posterior, metadata=about | {"member": number})
+    write_json(folder / "results.json", results)
+    train_seconds = float(fit.trace["seconds"][-1])
+    record |= {
+        "status": "done",
+        "ended": now(),
+        "train_seconds": train_seconds,
+        "test_seconds": time.perf_counter() - began,
+        "share_seconds": train_seconds / record.get("together", 1),  # of runs trained together, each took a part
+    }
+    write_json(folder / "provenance.json", record)
+    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+    return RunOutcome(folder, results, record, False)
+
+
+def _remove_overtaken(shared: Path, held: Sequence[str]) -> None:
+    """Removes shared checkpoints of runs that we hold: a process killed while it finished them left these behind."""
+    for other in shared.parent.glob(".together-*"):
+        with suppress(ArtifactError):
+            if other != shared and set(held) & set(read_json(other / MEMBERS, [str])):
+                shutil.rmtree(other, ignore_errors=True)
+
+
+def _check_folder(config: RunConfig, folder: Path) -> None:
+    """Raises where the folder holds something else than this run."""
+    if not (folder / "config.json").is_file():
+        if any(folder.glob("*.safetensors")) and not _bears_its_name(config, folder):
+            raise ConfigError(f"{folder} holds files of something else than a run; choose another folder")
+        return
+    try:
+        there = RunConfig.from_json(read_json(folder / "config.json"))
+    except ArtifactError:
+        if _bears_its_name(config, folder):
+            return
+        raise
+    if there.hash != config.hash:
+        settings = "; ".join(differences(there, config)[:3])
+        raise ConfigError(f"{folder} holds another run ({settings}); choose another folder, or remove that one")
+
+
+def _whole_outcome(config: RunConfig, folder: Path) -> RunOutcome | None:
+    """What a run left behind that is done and whole; None where it is yet to do."""
+    try:
+        return finished(folder) if _record(folder).get("status") == "done" else None
+    except ArtifactError:
+        if _bears_its_name(config, folder):
+            return None
+        raise
+
+
+def _bears_its_name(config: RunConfig, folder: Path) -> bool:
+    return folder.name == config.name
+
+
+def _record(folder: Path) -> dict[str, Any]:
+    path = folder / "provenance.json"
+    return read_json(path, dict) if path.is_file() else {}
+
+
+def _posterior_files(results: dict[str, Any]) -> list[str]:
+    """One for each member; draws that are one ensemble lie in one file."""
+    count = 1 if "ensemble" in results else len(results["members"])
+    return [f"posterior-{number}.safetensors" for number in range(count)]

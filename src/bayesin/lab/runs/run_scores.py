@@ -1,0 +1,94 @@
+"""What a run found, as numbers: scores of each member and of all together on the test set, and how chains mixed.
+
+Everything here is a function of the config alone, so that a run that was stopped and taken up again has the very
+same `results.json`; times go with the provenance.
+"""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from ...data import Dataset
+from ...evaluation import evaluate
+from ...evaluation.metrics import accuracy
+from ...inference import HMC, Fit
+from ...json_files import plain
+from ...models import Model
+from ...posteriors import Gaussian, Posterior, Samples
+from ...trees import Tree, flatten
+from .config import RunConfig
+
+TEST_STREAM = 0x7E57  # folded into the run's key for the final look at the test set
+
+
+def test_results(config: RunConfig, data: Dataset, model: Model, fit: Fit) -> dict[str, Any]:
+    """Returns what `results.json` holds."""
+
+    def predictive(posterior: Posterior | Tree, member: int = 0) -> dict[str, float]:
+        return _predictive(config, data, model, fit, posterior, member)
+
+    members = []
+    for number, posterior in enumerate(_members(fit)):
+        score = {"member": number} | predictive(posterior, number)
+        score["train_loss"] = float(fit.trace["loss"][-1, number])
+        if isinstance(posterior, Gaussian):
+            score["std_mean"] = _mean_std(posterior)
+        members.append(score)
+    results = {
+        "members": members,
+        "weights": _weights(fit.posteriors[0]),
+        "steps": int(fit.trace["step"][-1]),
+        "memory": None if fit.memory is None else fit.memory._asdict(),
+    }
+    if isinstance(fit.config, HMC):
+        results["chains"] = _mixing(fit)
+    if isinstance(fit.posteriors[0], Samples):  # which predict together
+        results["ensemble"] = predictive(fit.posterior)
+    return plain(results)
+
+
+def _members(fit: Fit) -> list[Posterior | Tree]:
+    """What is tested one by one; the draws of a chain are one posterior."""
+    if isinstance(fit.config, HMC):
+        return []
+    first = fit.posteriors[0]
+    return [first[i] for i in range(len(first))] if isinstance(first, Samples) else list(fit.posteriors)
+
+
+def _predictive(
+    config: RunConfig, data: Dataset, model: Model, fit: Fit, posterior: Posterior | Tree, member: int
+) -> dict[str, float]:
+    """Scores of the marginal predictive distribution on the test set."""
+    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(config.key), member), TEST_STREAM)
+    test, likelihood = (data.x_test, data.y_test), fit.likelihoods[member]
+    score = evaluate(posterior, model.apply, test, key=key, samples=config.test_samples, likelihood=likelihood)
+    losses = {"test_nll": score.nll, "test_nll_error": score.standard_error}
+    if score.log_probs is None:  # a regression
+        return losses
+    return {"test_accuracy": accuracy(score.log_probs, data.y_test)} | losses
+
+
+def _mixing(fit: Fit) -> dict[str, Any]:
+    """Whether the chains accept and agree, after burn-in."""
+    after = {name: column[fit.config.burn_in :] for name, column in fit.trace.items()}
+    mixing = {
+        "samples": len(fit.posterior),
+        "acceptance": after["accepted"].mean(0),
+        "energy_error": np.abs(after["energy_error"]).mean(0),
+        "step_size": after["step_size"][-1],
+    }
+    mixing |= {name: after[name][-1] for name in ("rhat_max", "rhat_median", "ess_min", "ess_median")}
+    return mixing
+
+
+def _mean_std(posterior: Gaussian) -> float:
+    """Over the leaves that have any: those that are not trained are points."""
+    stds = [np.asarray(leaf) for leaf in flatten(posterior.std).values()]
+    stds = [leaf for leaf in stds if np.any(leaf)]
+    return float(sum(leaf.sum(dtype=np.float64) for leaf in stds) / sum(leaf.size for leaf in stds))
+
+
+def _weights(posterior: Gaussian | Samples) -> int:
+    params = posterior.mean if isinstance(posterior, Gaussian) else posterior[0]
+    return sum(int(np.size(leaf)) for leaf in jax.tree.leaves(params))

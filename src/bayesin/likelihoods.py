@@ -1,0 +1,284 @@
+"""Likelihoods: how well the outputs of a network explain the targets, in nats per example.
+
+    Categorical   log p(y | f) = f_y − logsumexp(f)
+    Normal        log p(y | f) = −Σ_d [ ½ log 2π + log σ + (y_d − f_d)² / (2σ²) ]
+
+The same object serves `fit_vi`, `fit_ensemble`, `fit_hmc`, `evaluate` and `barrier`. A likelihood of your own is a
+frozen value with one method:
+
+    @dataclass(frozen=True)
+    class Poisson:
+        def log_likelihood(self, outputs, targets):
+            log_rate = outputs[:, 0]
+            return targets * log_rate - jnp.exp(log_rate) - jax.scipy.special.gammaln(targets + 1.0)
+
+What it may have besides:
+
+    check(output_shape, targets)    raises where outputs (shape of one example) and targets do not fit each other
+    target_dtype                    what targets are stored as; by default int32 for whole numbers, else float32
+    score(outputs, targets)         what a person wants to see, with its name in `score_name`
+    log_probs(outputs)              log-probabilities of the classes, for a classifier
+    parameters(), at(parameters)    numbers of its own, and the likelihood with other values for them (traced ones
+                                    too); they are learned with the weights unless `learned` is False
+    columns()                       what a trace shows of these numbers, by name; by default the numbers themselves
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Num
+
+from .errors import ConfigError, DataError, ModelError, did_you_mean, first_line
+from .trees import Tree
+
+_HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
+
+
+@runtime_checkable
+class Likelihood(Protocol):
+    """What every likelihood has; a frozen, hashable value."""
+
+    def log_likelihood(
+        self, outputs: Float[Array, "batch ..."], targets: Num[Array, "batch ..."]
+    ) -> Float[Array, " batch"]:
+        """Returns `log p(target | output)` of every example; outputs come in float32."""
+        ...
+
+
+@dataclass(frozen=True)
+class Categorical:
+    """Classification: outputs are logits, targets whole labels."""
+
+    score_name = "accuracy"
+    target_dtype = np.int32
+
+    def log_likelihood(
+        self, outputs: Float[Array, "batch classes"], targets: Int[Array, " batch"]
+    ) -> Float[Array, " batch"]:
+        picked = jnp.take_along_axis(outputs, targets[:, None], axis=-1)[:, 0]
+        return picked - jax.nn.logsumexp(outputs, axis=-1)
+
+    def log_probs(self, outputs: Float[Array, "batch classes"]) -> Float[Array, "batch classes"]:
+        """Log-probabilities of all classes."""
+        return jax.nn.log_softmax(outputs)
+
+    def score(self, outputs: Float[Array, "batch classes"], targets: Int[Array, " batch"]) -> Float[Array, ""]:
+        """The share of right answers."""
+        return jnp.mean((jnp.argmax(outputs, -1) == targets).astype(jnp.float32))
+
+    def check(self, output_shape: tuple[int, ...], targets: Any) -> None:
+        if len(output_shape) != 1:
+            sizes = ", ".join(map(str, output_shape))
+            raise ModelError(
+                f"a classifier returns (batch, classes), this network (batch{', ' if sizes else ''}{sizes})"
+            )
+        if targets.ndim != 1 or not jnp.issubdtype(targets.dtype, jnp.integer):
+            raise DataError(
+                f"labels must be whole numbers, one for each example, not {targets.dtype} of shape "
+                f"{tuple(targets.shape)}; real targets need likelihood='gaussian'"
+            )
+        low, high = int(targets.min()), int(targets.max())
+        if low < 0 or high >= output_shape[0]:
+            raise DataError(f"labels run from {low} to {high}, but the network has {output_shape[0]} outputs")
+
+
+@dataclass(frozen=True)
+class Normal:
+    """Regression: independent normal noise of one std on every output, known or learned by maximum likelihood.
+
+    Example:
+        >>> float(Normal(2.0).log_likelihood(jnp.zeros((1, 1)), jnp.zeros(1))[0])
+        -1.612...
+    """
+
+    std: float = 1.0
+    learned: bool = False
+    # log(std) to the last bit where `at` was given it: exp followed by log would round twice
+    _log_std: float | Array | None = field(default=None, repr=False, compare=False)
+
+    score_name = "mse"
+    target_dtype = np.float32
+
+    def __post_init__(self):
+        if isinstance(self.std, int | float) and not (math.isfinite(self.std) and self.std > 0):
+            raise ConfigError(f"the std of Normal must be positive, not {self.std!r}")
+
+    def log_likelihood(
+        self, outputs: Float[Array, "batch ..."], targets: Num[Array, "batch ..."]
+    ) -> Float[Array, " batch"]:
+        log_std = math.log(self.std) if self._log_std is None else self._log_std
+        residual = outputs - targets.reshape(outputs.shape).astype(outputs.dtype)
+        terms = _HALF_LOG_TWO_PI + log_std + 0.5 * jnp.square(residual * jnp.exp(-log_std))
+        return -terms.reshape(len(outputs), -1).sum(-1)
+
+    def score(self, outputs: Float[Array, "batch ..."], targets: Num[Array, "batch ..."]) -> Float[Array, ""]:
+        """The mean squared error."""
+        return jnp.mean(jnp.square(outputs - targets.reshape(outputs.shape).astype(outputs.dtype)))
+
+    def check(self, output_shape: tuple[int, ...], targets: Any) -> None:
+        if math.prod(output_shape) != math.prod(targets.shape[1:]):
+            raise DataError(
+                f"targets have shape {tuple(targets.shape[1:])}, but the outputs of the network {tuple(output_shape)}"
+            )
+        if not np.isfinite(np.asarray(targets)).all():
+            raise DataError("a target is NaN or infinite")
+
+    def parameters(self) -> dict[str, float]:
+        return {"log_std": math.log(self.std) if self._log_std is None else self._log_std}  # pyright: ignore
+
+    def at(self, parameters: Mapping[str, Any]) -> "Normal":
+        log_std = parameters["log_std"]
+        std = math.exp(log_std) if isinstance(log_std, int | float) else jnp.exp(log_std)
+        return replace(self, std=std, _log_std=log_std)
+
+    def columns(self) -> dict[str, Any]:
+        return {"noise": self.std}
+
+
+@dataclass(frozen=True)
+class _Function:
+    """A plain function of (outputs, targets) as a likelihood."""
+
+    function: Callable[[Array, Array], Array]
+
+    def log_likelihood(self, outputs: Array, targets: Array) -> Array:
+        return self.function(outputs, targets)
+
+
+_NAMES: dict[str, Likelihood] = {"categorical": Categorical(), "gaussian": Normal()}
+
+
+# What verbs take for a likelihood: an object, a function of (outputs, targets), or a name.
+LikelihoodLike = Likelihood | Callable[[Array, Array], Array] | Literal["categorical", "gaussian"]
+
+
+def as_likelihood(value: LikelihoodLike) -> Likelihood:
+    """Returns the likelihood that a name, an object or a function `(outputs, targets) -> (batch,)` stands for.
+
+    Raises:
+        ConfigError: it is none, or cannot be hashed, so that no compiled program could be looked up by it.
+
+    Example:
+        >>> as_likelihood("gaussian")
+        Normal(std=1.0, learned=False)
+    """
+    if isinstance(value, str):
+        if value not in _NAMES:
+            known = " or ".join(_NAMES)
+            raise ConfigError(f"likelihood must be {known}, or an object, not '{value}'{did_you_mean(value, _NAMES)}")
+        return _NAMES[value]
+    if isinstance(value, type):
+        raise ConfigError(f"likelihood={value.__name__} is a class; write {value.__name__}()")
+    if not isinstance(value, Likelihood) and not callable(value):
+        raise ConfigError(f"likelihood has no method log_likelihood(outputs, targets): {value!r:.60}")
+    likelihood = value if isinstance(value, Likelihood) else _Function(value)
+    try:
+        hash(likelihood)
+    except TypeError:
+        raise ConfigError(
+            f"the likelihood {type(value).__name__} cannot be hashed; make it a frozen dataclass of numbers"
+        ) from None
+    return likelihood
+
+
+def negative_log_likelihood(
+    likelihood: Likelihood, outputs: Float[Array, "batch ..."], targets: Num[Array, "batch ..."]
+) -> Float[Array, " batch"]:
+    """Returns `−log p(target | output)` of every example, in float32 whatever the network computed in.
+
+    Example:
+        >>> negative_log_likelihood(Categorical(), jnp.zeros((1, 4)), jnp.array([2])).round(3).tolist()
+        [1.386...]
+    """
+    return -likelihood.log_likelihood(outputs.astype(jnp.float32), targets)
+
+
+def score(
+    likelihood: Likelihood, outputs: Float[Array, "batch ..."], targets: Num[Array, "batch ..."]
+) -> dict[str, Array]:
+    """Returns `{name: value}` of what a person wants to see (accuracy, mse), or nothing where there is no score."""
+    measure = getattr(likelihood, "score", None)
+    if measure is None:
+        return {}
+    return {getattr(likelihood, "score_name", "score"): measure(outputs.astype(jnp.float32), targets)}
+
+
+def parameters_of(likelihood: Likelihood) -> dict[str, float]:
+    """Returns the numbers of a likelihood's own, learned or not."""
+    return dict(likelihood.parameters()) if hasattr(likelihood, "parameters") else {}  # pyright: ignore
+
+
+def with_parameters(likelihood: Likelihood, parameters: Mapping[str, Any]) -> Likelihood:
+    """Returns the likelihood with these values for its numbers; they may be traced."""
+    return likelihood.at(parameters) if parameters else likelihood  # pyright: ignore
+
+
+def is_learned(likelihood: Likelihood) -> bool:
+    """Whether the numbers of a likelihood are learned with the weights."""
+    return bool(parameters_of(likelihood)) and getattr(likelihood, "learned", True)
+
+
+def check_outputs(
+    likelihood: Likelihood,
+    apply: Callable[[Tree, Any], Any],
+    params: Tree,
+    data: tuple[Any, Any],
+    name: str = "the network",
+) -> tuple[int, ...]:
+    """Returns the shape of one example's outputs, having checked that they fit the targets.
+
+    Args:
+        likelihood: it may have a `check` of its own.
+        apply: the network.
+        params: parameters, or their shapes.
+        data: inputs and targets as they go into `apply` and the likelihood; nothing is computed on them.
+        name: of the network, for messages.
+
+    Raises:
+        ModelError: the network cannot be applied to such inputs, or does not return one array, batch first.
+        DataError: the targets do not fit the outputs.
+    """
+    x, y = data
+    two = jax.ShapeDtypeStruct((2, *x.shape[1:]), jnp.asarray(x[:1]).dtype)
+    try:
+        outputs = jax.eval_shape(apply, params, two)
+    except Exception as error:  # whatever a user's network raises while it is traced
+        raise ModelError(
+            f"{name} cannot be applied to inputs of shape {tuple(x.shape[1:])}: {first_line(error)}"
+        ) from error
+    if not hasattr(outputs, "shape") or not outputs.shape or outputs.shape[0] != 2:
+        raise ModelError(
+            f"{name} returns shape {getattr(outputs, 'shape', type(outputs).__name__)} for two inputs; "
+            "apply must return one array, batch first"
+        )
+    shape = tuple(outputs.shape[1:])
+    if hasattr(likelihood, "check"):
+        likelihood.check(shape, y)  # pyright: ignore
+        return shape
+    # A likelihood without a check of its own must at least be traceable and return one number for each example.
+    targets = jax.ShapeDtypeStruct((2, *y.shape[1:]), jnp.asarray(y[:1]).dtype)
+    try:
+        terms = jax.eval_shape(lambda f, y: negative_log_likelihood(likelihood, f, y), outputs, targets)
+    except Exception as error:
+        raise DataError(
+            f"the likelihood cannot be computed from outputs {shape} and targets {tuple(y.shape[1:])}: "
+            f"{first_line(error)}"
+        ) from error
+    if terms.shape != (2,):
+        raise DataError(f"log_likelihood returns shape {terms.shape} for two examples; one number each is needed")
+    return shape
+
+
+def target_array(likelihood: Likelihood, targets: Any) -> np.ndarray:
+    """Returns targets in the dtype that the likelihood wants; `check` names those of the wrong kind."""
+    targets = np.asarray(targets)
+    whole = np.issubdtype(targets.dtype, np.integer)
+    wanted = np.dtype(getattr(likelihood, "target_dtype", np.int32 if whole else np.float32))
+    if np.issubdtype(wanted, np.integer) and not whole:
+        return targets
+    return targets.astype(wanted)

@@ -1,0 +1,260 @@
+"""A matching problem: what two posteriors are compared on, and the cost of a permutation between them.
+
+The search itself only needs differences of the cost, which the similarity gives. The cost computed directly, here,
+is where the search starts from, where it ends, and the judge of every step too small to be read off a float32
+similarity.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from ..errors import ConfigError, PosteriorError
+from ..posteriors import Gaussian, Posterior, is_posterior
+from ..symmetry import Layout, Perms, PermutationSpec, gather, identity_groups, layouts
+from ..trees import Tree, flatten
+from .costs import (
+    Cost,
+    GroupSimilarity,
+    Marginals,
+    Means,
+    Pair,
+    Wasserstein,
+    check_marginals,
+    feature_pairs,
+    group_similarities,
+    squared_distance,
+    tensor_value,
+)
+
+# Products of the norms of target and source between which float32 holds squares of small differences, and squares of
+# features that are squares themselves. Others are compared in float64, so that the unit of weights does not matter.
+ORDINARY = (1e-12, 1e16)
+
+Flat = dict[str, np.ndarray]
+
+
+class TensorPair(NamedTuple):
+    """One tensor in factored shape: arrays of the target, and those of the source that belong to them."""
+
+    layout: Layout
+    target: tuple[np.ndarray, ...]
+    source: tuple[np.ndarray, ...]
+
+
+class Problem(NamedTuple):
+    """A target, a source and the cost of a permutation between them."""
+
+    spec: PermutationSpec
+    cost: Cost
+    dtype: np.dtype  # of the similarity; never below float32
+    features: tuple[TensorPair, ...]  # what is multiplied in the similarity
+    marginals: tuple[TensorPair, ...]  # the tensors themselves, (mean,) or (mean, std)
+    given: Mapping[str, GroupSimilarity]  # similarities that come with the problem, by group
+    scale: float  # Σ |target| |source|: what rounding errors of the objective are relative to
+
+
+def pose(
+    target: Posterior | Tree, source: Posterior | Tree, spec: PermutationSpec, cost: Cost, exclude: frozenset[str]
+) -> Problem:
+    """Returns the matching problem of two posteriors, after checking that there is one.
+
+    Raises:
+        ConfigError: an excluded path that is in no tree.
+        PosteriorError: mismatched trees, NaN, infinities, negative stds, or what the cost refuses.
+        SpecError: the spec belongs to another model.
+    """
+    (means0, stds0, norm0), (means1, stds1, norm1) = (
+        _host_arrays(posterior, spec, role) for posterior, role in ((target, "target"), (source, "source"))
+    )
+    for path in exclude - set(means0):
+        raise ConfigError(f"exclude: there is no parameter '{path}'")
+    wide = not ORDINARY[0] < norm0 * norm1 < ORDINARY[1]  # NaN, an overflow times zero, is not between them either
+    marginals, features = [], []
+    for path, layout in layouts(spec).items():
+        if path in exclude or _is_integer(means0[path]) or _is_integer(means1[path]):
+            continue
+        ours, theirs = (_marginals(means, stds, layout, wide) for means, stds in ((means0, stds0), (means1, stds1)))
+        check_marginals(cost, ours, path, "target")
+        check_marginals(cost, theirs, path, "source")
+        ours, theirs = _both_or_none(ours, theirs)
+        marginals.append(TensorPair(layout, *(tuple(a for a in side if a is not None) for side in (ours, theirs))))
+        pairs = feature_pairs(cost, ours, theirs, path)
+        if pairs:
+            features.append(TensorPair(layout, *(tuple(side) for side in zip(*pairs, strict=True))))
+    given = group_similarities(cost, target, source, spec)
+    # these two compare the arrays themselves, whose norms are known
+    known = isinstance(cost, Wasserstein | Means) and not wide
+    scale = norm0 * norm1 if known else sum(map(magnitude, features))
+    arrays = [array for pair in features for array in (*pair.target, *pair.source)]
+    dtype = np.result_type(np.float32, *(arrays or [part.matrix for part in given.values()]))
+    return _finished(Problem(spec, cost, dtype, tuple(features), tuple(marginals), given, scale))
+
+
+def pose_given(spec: PermutationSpec, similarities: Mapping[str, np.ndarray]) -> Problem:
+    """Returns the problem in which all evidence is a similarity of the units of each group."""
+    given = {group: GroupSimilarity(matrix) for group, matrix in similarities.items()}
+    dtype = np.result_type(np.float32, *similarities.values())
+    return _finished(Problem(spec, _GivenOutright(), dtype, (), (), given, 0.0))
+
+
+def objective(problem: Problem, perms: Perms) -> float:
+    """Returns the cost after the source has moved, computed from its definition."""
+    skip = identity_groups(perms)
+    return _of_groups(problem, perms) + sum(
+        _cost(problem, pair.target, [gather(array, pair.layout, perms, skip) for array in pair.source])
+        for pair in _compared(problem)
+    )
+
+
+def objective_of_moved(problem: Problem, perms: Perms, moved: Posterior | Tree) -> float:
+    """Returns the same from the source that was moved already, whose gathers need not be made again."""
+    if is_posterior(moved) and not isinstance(moved, Gaussian):  # its std may be costly
+        return objective(problem, perms)
+    trees = (moved.mean, moved.std) if isinstance(moved, Gaussian) else (moved,)
+    if not problem.marginals or len(problem.marginals[0].source) != len(trees):  # a point against a Gaussian
+        return objective(problem, perms)
+    flats = [dict(zip(flatten(trees[0]), map(np.asarray, jax.tree.leaves(tree)), strict=True)) for tree in trees]
+    total = _of_groups(problem, perms)
+    for layout, target, source in problem.marginals:
+        arrays = [factored(flat[layout.path], layout).astype(source[0].dtype, copy=False) for flat in flats]
+        total += tensor_value(problem.cost, _as_marginals(target), _as_marginals(arrays))
+    return total
+
+
+def gain_of_units(problem: Problem, group: str, perms: Perms, perm: np.ndarray) -> float:
+    """Returns by how much the objective falls when a group takes another permutation, from the moved units alone.
+
+    Only for groups that stand on at most one factor of each tensor: there each number belongs to one unit.
+    """
+    moved = np.flatnonzero(perm != perms[group])
+    skip = identity_groups(perms) | {group}
+    total = 0.0
+    if group in problem.given:
+        matrix = problem.given[group].matrix
+        total += 2.0 * float((matrix[moved, perm[moved]] - matrix[moved, perms[group][moved]]).sum(dtype=np.float64))
+    for pair in _compared(problem):
+        for place in pair.layout.places(group):
+            part = tuple(array.take(moved, place) for array in pair.target)
+            old, new = (
+                [gather(array.take(units[moved], place), pair.layout, perms, skip) for array in pair.source]
+                for units in (perms[group], perm)
+            )
+            total += _cost(problem, part, old) - _cost(problem, part, new)
+    return total
+
+
+def factored(array: np.ndarray, layout: Layout) -> np.ndarray:
+    """Returns the array in factored shape; half precision is widened before anything is summed."""
+    array = array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
+    return array.reshape(layout.shape)
+
+
+def norm(array: np.ndarray) -> float:
+    """Returns the Euclidean norm of all entries."""
+    return float(np.vdot(array, array)) ** 0.5
+
+
+def sum_bound(matrix: np.ndarray) -> float:
+    """Returns a bound on |Σ_i matrix[i, perm[i]]|, by Cauchy and Schwarz."""
+    return norm(matrix) * len(matrix) ** 0.5
+
+
+def magnitude(pair: TensorPair) -> float:
+    """Returns Σ |target| |source|, a bound on the inner products of one tensor."""
+    return sum(norm(a) * norm(b) for a, b in zip(pair.target, pair.source, strict=True))
+
+
+class _GivenOutright(NamedTuple):
+    """The cost of a problem that compares no tensor."""
+
+    def features(self, target: Marginals, source: Marginals) -> list[Pair]:
+        return []
+
+
+def _host_arrays(posterior: Posterior | Tree, spec: PermutationSpec, role: str) -> tuple[Flat, Flat | None, float]:
+    """The checked means and stds (None for a point) by path, on the host, and their common norm."""
+    trees = (posterior.mean, posterior.std) if is_posterior(posterior) else (posterior,)
+    paths = _fitting_paths(trees[0], spec)
+    flats = [dict(zip(paths, map(np.asarray, jax.tree.leaves(tree)), strict=True)) for tree in trees]
+    total = 0.0
+    for path, leaf in (item for flat in flats for item in flat.items() if not _is_integer(item[1])):
+        square = _square(leaf)
+        total += square
+        if not np.isfinite(square) and not np.isfinite(leaf).all():  # a finite sum means finite entries
+            what = "NaN" if np.isnan(leaf).any() else "an infinity"
+            raise PosteriorError(f"'{path}' of the {role} holds {what}; the fit that wrote it has diverged")
+    for path, std in flats[1].items() if len(flats) > 1 else ():
+        if std.min(initial=0) < 0:
+            raise PosteriorError(f"the std of '{path}' of the {role} is negative; pass stds, not their logarithms")
+    return flats[0], flats[1] if len(flats) > 1 else None, total**0.5
+
+
+def _fitting_paths(tree: Tree, spec: PermutationSpec) -> list[str]:
+    """The paths of a tree that fits the spec and has no leading axes."""
+    known, flat = layouts(spec), flatten(tree)
+    if flat.keys() == known.keys() and all(np.shape(leaf) == known[path].full for path, leaf in flat.items()):
+        return list(flat)
+    if isinstance(tree, list | tuple) and flat.keys() != known.keys():
+        raise PosteriorError("align moves one source; call it once for each, or bring all together with align_many")
+    spec.check(tree)  # says what is wrong
+    raise PosteriorError("these parameters have leading axes; align takes one posterior at a time")
+
+
+def _marginals(means: Flat, stds: Flat | None, layout: Layout, wide: bool) -> Marginals:
+    def array_of(flat: Flat) -> np.ndarray:
+        array = factored(flat[layout.path], layout)
+        return array.astype(np.float64) if wide else array
+
+    return Marginals(array_of(means), None if stds is None else array_of(stds))
+
+
+def _both_or_none(*sides: Marginals) -> list[Marginals]:
+    """A point is a Gaussian with zero std where the other is a Gaussian."""
+    if all(side.std is None for side in sides):
+        return list(sides)
+    return [Marginals(m.mean, np.zeros_like(m.mean) if m.std is None else m.std) for m in sides]
+
+
+def _finished(problem: Problem) -> Problem:
+    """Similarities in the precision of the others, and their share of the scale."""
+    given = {
+        group: GroupSimilarity(part.matrix.astype(problem.dtype, copy=False), part.constant)
+        for group, part in problem.given.items()
+    }
+    return problem._replace(given=given, scale=problem.scale + sum(sum_bound(part.matrix) for part in given.values()))
+
+
+def _compared(problem: Problem) -> Iterator[TensorPair]:
+    """The pairs that the cost is computed from: the tensors where it has a value of its own, else the features."""
+    return iter(problem.marginals if hasattr(problem.cost, "value") else problem.features)
+
+
+def _cost(problem: Problem, target: tuple[np.ndarray, ...], source: list[np.ndarray]) -> float:
+    if hasattr(problem.cost, "value"):
+        return tensor_value(problem.cost, _as_marginals(target), _as_marginals(source))
+    return sum(map(squared_distance, target, source))
+
+
+def _of_groups(problem: Problem, perms: Perms) -> float:
+    """The share of the similarities that were given: constant − 2 Σ_i S[i, perm[i]]."""
+    return sum(
+        part.constant - 2.0 * float(part.matrix[np.arange(len(part.matrix)), perms[group]].sum(dtype=np.float64))
+        for group, part in problem.given.items()
+    )
+
+
+def _as_marginals(arrays: Any) -> Marginals:
+    return Marginals(arrays[0], arrays[1] if len(arrays) > 1 else None)
+
+
+def _is_integer(array: np.ndarray) -> bool:
+    return array.dtype.kind in "biu"
+
+
+def _square(array: np.ndarray) -> float:
+    """Σ x², without a warning where it overflows."""
+    flat = array.reshape(-1) if array.dtype in (np.float32, np.float64) else array.reshape(-1).astype(np.float32)
+    return float(np.vdot(flat, flat))

@@ -1,0 +1,108 @@
+"""Tensors laid out for the products of a similarity, on the host and on an accelerator.
+
+Tensors are grouped by how many groups they touch. All of one kind become one array (rest, units, …), their features
+one behind the other, each contiguous: one product then serves all of them, and a gather of units copies whole rows.
+On an accelerator tensors are sent once and stay there; a visit sends permutations and brings back one
+(units × units) matrix, in full float32: reduced-precision products would decide near-ties by their own rounding.
+"""
+
+import math
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .problem import Problem, TensorPair
+
+# Multiplications of a sweep from which an accelerator is used. Measured on an H200: its programs take some twenty
+# seconds to compile, and at widths 512 and 1024 the host is faster even after that.
+WORTH = 2e11
+
+
+class TensorsByArity(NamedTuple):
+    """The tensors of one group, by how many groups they touch."""
+
+    fixed: list[TensorPair]  # this one alone
+    coupled: dict[str, list[TensorPair]]  # this one and one other, by that other
+    general: list[TensorPair]  # more, or one of them on several factors
+
+
+def group_tensors(problem: Problem) -> dict[str, TensorsByArity]:
+    """Returns the tensors of each group by kind."""
+    tensors = {group: TensorsByArity([], {}, []) for group in problem.spec.sizes}
+    for pair in problem.features:
+        present = pair.layout.present
+        for group in set(present):
+            if len(present) == 1:
+                tensors[group].fixed.append(pair)
+            elif len(present) == 2 and present[0] != present[1]:
+                tensors[group].coupled.setdefault(present[1 - present.index(group)], []).append(pair)
+            else:
+                tensors[group].general.append(pair)
+    return tensors
+
+
+def is_worth_a_device(problem: Problem, tensors: dict[str, TensorsByArity]) -> bool:
+    """Whether JAX computes on an accelerator by default and a sweep, all products anew, is large enough for one."""
+    multiplications = sum(
+        problem.spec.sizes[group]
+        * sum(array.size for pairs in kinds.coupled.values() for pair in pairs for array in pair.target)
+        for group, kinds in tensors.items()
+    )
+    return multiplications >= WORTH and jax.default_backend() != "cpu"
+
+
+def stack(side: str, pairs: list[TensorPair], groups: tuple[str, ...], dtype: np.dtype) -> np.ndarray:
+    """Returns all features of one side as one centred array, one behind the other on the axis of the rest.
+
+    Its axes are (rest, units) for one group and (units of the first, rest, units of the last) for two.
+    """
+    pieces = [(array, pair.layout) for pair in pairs for array in getattr(pair, side)]
+    units = [pairs[0].layout.shape[pairs[0].layout.groups.index(group)] for group in groups]
+    rest = sum(array.size for array, _ in pieces) // math.prod(units)
+    out = np.empty((*units[:-1], rest, units[-1]), dtype)
+    into = out.swapaxes(0, -2)  # the axis of the rest first
+    at = 0
+    for array, layout in pieces:
+        places = [layout.groups.index(group) for group in groups]
+        others = [axis for axis in range(array.ndim) if axis not in places]
+        rows = array.transpose([*others, *places]).reshape(-1, *units)
+        common = np.add.reduce(rows, tuple(range(1, rows.ndim)), keepdims=True) * rows.dtype.type(1 / rows[0].size)
+        np.subtract(rows, common, out=into[at : at + len(rows)])
+        at += len(rows)
+    return out
+
+
+def rest_first(array: np.ndarray) -> np.ndarray:
+    """Returns an array (first, rest, last) as (rest, last, first).
+
+    A large one goes in strips one cache line wide, which is three times as fast as numpy's own order.
+    """
+    out = np.empty((*array.shape[1:], array.shape[0]), array.dtype)
+    strip = 16 if array.shape[2] >= 128 else array.shape[0]
+    for at in range(0, array.shape[0], strip):
+        out[:, :, at : at + strip] = array[at : at + strip].transpose(1, 2, 0)
+    return out
+
+
+def device_products(
+    total: Any, targets: list[Any], sources: list[Any], perms: list[np.ndarray], last: tuple[bool, ...]
+) -> np.ndarray:
+    """Returns `total` plus the products of targets and moved sources, computed on the accelerator.
+
+    Where `last` says so, both are (other units, rest, units); else they are (units, rest, other units) and
+    (rest, other units, units).
+    """
+    small = [perm.astype(np.int32) for perm in perms]
+    return np.asarray(_sum_of_products(total, targets, sources, small, last=last))
+
+
+@partial(jax.jit, static_argnames="last")
+def _sum_of_products(total, targets, sources, perms, last):
+    for target, source, perm, is_last in zip(targets, sources, perms, last, strict=True):
+        moved = jnp.take(source, perm, axis=0 if is_last else 1, mode="clip")
+        axes = "uri,urj->ij" if is_last else "iru,ruj->ij"
+        total += jnp.einsum(axes, target, moved, precision=jax.lax.Precision.HIGHEST)
+    return total

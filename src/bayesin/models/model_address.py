@@ -1,0 +1,157 @@
+"""A model by its address, `package.module:attribute` or `path/file.py:attribute`.
+
+The file is the user's and may do anything: whatever it raises becomes one message that names the file and the line.
+"""
+
+import importlib
+import importlib.util
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from flax import linen, nnx
+
+from ..errors import BayesinError, ModelError, did_you_mean, first_line
+from ..jaxprs import Apply
+from ..trees import Tree
+from .equinox import from_equinox
+from .haiku import from_haiku, is_transformed
+from .linen import from_linen
+from .model import Model
+from .nnx import from_nnx
+
+
+class Loaded(NamedTuple):
+    """A function, parameters and an input that it takes."""
+
+    apply: Apply
+    params: Tree
+    x: Any  # an array, or shape and dtype; batch first
+    name: str
+
+
+def load(target: str, *, key: jax.Array, input_shape: Sequence[int] | None = None) -> Loaded:
+    """Returns the model at an address.
+
+    The attribute may be a `bayesin.models.Model`; an NNX, Linen or Equinox module; the result of `hk.transform`; a
+    pair of one of these and an example input; a triple `(apply, params, example input)`; or a function without
+    arguments that returns any of them. Where no example is given, `input_shape` says the shape of one.
+
+    Args:
+        target: `package.module:attribute` or `path/file.py:attribute`.
+        key: for models that have to be initialised.
+        input_shape: shape of one example, without the batch.
+
+    Raises:
+        ModelError: the file fails, there is no such attribute, or it is none of these.
+    """
+    source, _, attribute = target.rpartition(":")
+    if not source or not attribute:
+        raise ModelError(
+            f"'{target}' is not the address of a model; write file.py:attribute or package.module:attribute"
+        )
+    module = _import(source)
+    value = _attribute(module, attribute, target)
+    if callable(value) and not isinstance(value, nnx.Module | linen.Module | eqx.Module | tuple):
+        value = _run(value, f"{target}()", module)
+    return _loaded(value, target, key, None if input_shape is None else example_input(input_shape))
+
+
+def example_input(shape: Sequence[int]) -> jax.ShapeDtypeStruct:
+    """Two examples of this shape, of which nothing else is known."""
+    return jax.ShapeDtypeStruct((2, *shape), jnp.float32)
+
+
+def _loaded(value: Any, target: str, key: jax.Array, x: Any) -> Loaded:
+    if isinstance(value, tuple) and not hasattr(value, "_fields"):  # a Model is a tuple with fields
+        if len(value) == 3 and callable(value[0]):
+            return Loaded(*value, target)
+        if len(value) != 2:
+            raise ModelError(f"{target} holds {len(value)} values; a pair (model, x) or (apply, params, x) is needed")
+        value, x = value
+    model = _model(value, x, target)
+    return Loaded(model.apply, model.init(key), x, target)
+
+
+def _model(value: Any, x: Any, target: str) -> Model:
+    if not (isinstance(value, Model | nnx.Module | linen.Module | eqx.Module) or is_transformed(value)):
+        raise ModelError(
+            f"{target} is {value!r:.60}; it should be a bayesin Model, an NNX, Linen or Equinox module, or the "
+            f"result of hk.transform, alone or in a pair with an example input; or a function that returns one"
+        )
+    if x is None:
+        raise ModelError(f"{target} comes without an example input; give the shape of one: --input-shape 28 28 1")
+    if isinstance(value, Model):
+        return value
+    if isinstance(value, nnx.Module):
+        return from_nnx(value)
+    if isinstance(value, eqx.Module):
+        return from_equinox(value)
+    return from_linen(value, x) if isinstance(value, linen.Module) else from_haiku(value, x)
+
+
+def _import(source: str) -> ModuleType:
+    path = Path(source)
+    if path.suffix == ".py":
+        if not path.is_file():
+            raise ModelError(f"there is no file {source}")
+        return _run(lambda: _import_file(path), source, None)
+    if "/" in source or not all(part.isidentifier() for part in source.split(".")):
+        raise ModelError(f"'{source}' is neither a Python file nor the name of a module")
+    with _importing_from(Path.cwd()):
+        return _run(lambda: importlib.import_module(source), source, None)
+
+
+def _import_file(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"_bayesin_{path.stem}", path.resolve())
+    if spec is None or spec.loader is None:
+        raise ModelError(f"{path} cannot be imported")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up while it is being made
+    with _importing_from(path.resolve().parent):
+        spec.loader.exec_module(module)
+    return module
+
+
+@contextmanager
+def _importing_from(folder: Path) -> Iterator[None]:
+    """Lets a file import its neighbours, as `python file.py` does."""
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        if str(folder) in sys.path:  # unless the file took it out
+            sys.path.remove(str(folder))
+
+
+def _run(work: Callable[[], Any], what: str, module: ModuleType | None) -> Any:
+    """Runs the user's code; an error becomes one line with the last line of the user's own that it came from."""
+    try:
+        return work()
+    except BayesinError as error:
+        raise ModelError(f"{what}: {error}") from error
+    except (Exception, SystemExit) as error:
+        own = {getattr(module, "__file__", None), str(Path(what).resolve())}
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename in own]
+        if isinstance(error, SyntaxError) and not lines:
+            lines = [error.lineno]
+        message = error.msg if isinstance(error, SyntaxError) else first_line(error)
+        where = f", line {lines[-1]}" if lines and lines[-1] else ""
+        raise ModelError(f"{what} failed{where}: {type(error).__name__}: {message}") from error
+
+
+def _attribute(module: ModuleType, attribute: str, target: str) -> Any:
+    value: Any = module
+    for part in attribute.split("."):
+        if not hasattr(value, part):
+            public = [name for name in dir(value) if not name.startswith("_")]
+            raise ModelError(f"{target}: there is no '{part}'{did_you_mean(part, public)}")
+        value = getattr(value, part)
+    return value

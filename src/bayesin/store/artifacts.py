@@ -1,0 +1,324 @@
+"""Posteriors and alignments as files: safetensors with a JSON header, whole or absent, checked on reading.
+
+A posterior is one file of flat arrays: `mean/<path>` and `std/<path>` of a Gaussian, `mean/<path>` and
+`factors/<path>` of a low-rank one (leading axis: the factors), or `params/<path>` of a sample set (leading
+axis: the samples) or of a point. The header's metadata are strings: `format`,
+`version`, `kind`, `checksum`, and the JSON texts `spec` and `metadata` (model description, data set,
+whatever the writer adds). No code is stored and none is run. Any safetensors reader opens it:
+
+    from safetensors.numpy import load_file
+    arrays = load_file("posterior-0.safetensors")      # {"mean/dense/kernel": array, "std/dense/kernel": ...}
+
+Leaves come back bit for bit, as numpy arrays in nested dicts.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import ArtifactError, BayesinError, ModelError, PosteriorError, SpecError, first_line
+from ..json_files import json_text, parse_json
+from ..posteriors import Gaussian, LowRankGaussian, Posterior, Samples, is_posterior
+from ..symmetry import Perms, PermutationSpec
+from ..trees import Tree, flatten, unflatten
+from .tensors import BLOCK, CODE_OF, read_header, read_tensors, write_tensors
+
+POSTERIOR, ALIGNMENT, VERSION = "bayesin-posterior", "bayesin-alignment", 1
+PARTS = {"gaussian": ("mean", "std"), "lowrank": ("mean", "factors"), "samples": ("params",), "point": ("params",)}
+STACKED = {("samples", "params"), ("lowrank", "factors")}  # parts with a leading axis
+DEEPEST = 64  # levels of a parameter tree
+
+
+@dataclass(frozen=True)
+class Description:
+    """What the header of a file says; the arrays are not read."""
+
+    format: str
+    version: int
+    kind: str  # gaussian, lowrank, samples, point; alignment
+    tensors: dict[str, tuple[str, tuple[int, ...]]]  # name -> (type, shape)
+    metadata: dict[str, Any]
+    spec: PermutationSpec | None
+
+    @property
+    def weights(self) -> int:
+        """Number of weights of one network (running statistics included)."""
+        lead = 1 if self.kind == "samples" else 0
+        shapes = [shape for name, (_, shape) in self.tensors.items() if not name.startswith(("std/", "factors/"))]
+        return sum(int(np.prod(shape[lead:], dtype=np.int64)) for shape in shapes)
+
+
+@dataclass(frozen=True)
+class StoredAlignment:
+    """Permutations with the spec they belong to and the settings that found them."""
+
+    perms: Perms
+    spec: PermutationSpec
+    settings: dict[str, Any]
+
+
+def save_posterior(
+    path: Path | str,
+    posterior: Posterior | Tree,
+    *,
+    kind: Literal["gaussian"] | None = None,
+    spec: PermutationSpec | None = None,
+    metadata: Mapping[str, Any] | None = None,
+) -> Path:
+    """Writes a Gaussian, a sample set or a point (a parameter tree) as one file; returns its path.
+
+    Args:
+        path: where to; an older file of that name is replaced in one step.
+        posterior: a `Gaussian`, a `LowRankGaussian`, `Samples`, or a parameter tree; leaves may live on any device.
+        kind: `"gaussian"` keeps the mean and the std of any posterior, a class of your own included, and no more.
+        spec: the permutation spec of the model, kept beside the weights.
+        metadata: anything JSON can hold (NaN becomes null). `{"model": {"name": "mlp", ...}, "data": "mnist"}`
+            lets the command line use the file alone.
+
+    Raises:
+        PosteriorError: a NaN, an infinity or a negative std, which no reader would accept; a leaf that is no
+            array of numbers; a class of your own without `kind="gaussian"`.
+        ArtifactError: the file cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> q = Gaussian({"w": np.zeros(3, np.float32)}, {"w": np.ones(3, np.float32)})
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = save_posterior(f"{folder}/q.safetensors", q, metadata={"data": "digits"})
+        ...     load_posterior(path).std["w"], describe(path).metadata
+        (array([1., 1., 1.], dtype=float32), {'data': 'digits'})
+    """
+    name, parts = _parts_of(posterior, kind)
+    tensors = {}
+    for part, tree in parts.items():
+        tensors |= {f"{part}/{leaf}": _as_array(leaf, value) for leaf, value in flatten(tree).items()}
+    if not tensors:
+        raise PosteriorError("a posterior needs at least one parameter")
+    for tensor, array in tensors.items():
+        if wrong := _wrong_values(tensor, array):
+            raise PosteriorError(f"cannot save {path}: {wrong}")
+    if spec is not None:
+        spec.check(next(iter(parts.values())))
+    return write_tensors(path, tensors, _strings(POSTERIOR, name, spec, metadata))
+
+
+def load_posterior(path: Path | str, *, like: Tree | None = None) -> Gaussian | LowRankGaussian | Samples | Tree:
+    """Reads what `save_posterior` wrote: a Gaussian, a sample set, or the parameter tree of a point.
+
+    Args:
+        path: the file.
+        like: parameters of the model, arrays or shapes. The result then has the same tree type (lists and
+            tuples included; otherwise nested dicts), and a file of another model is refused.
+
+    Raises:
+        ArtifactError: the file is missing, damaged, of another kind or version, or of another model.
+    """
+    arrays, strings = read_tensors(path)
+    kind = _check_strings(path, strings, POSTERIOR)
+    parts = _split(path, arrays, PARTS[kind], stacked=kind == "lowrank")
+    for name, value in arrays.items():
+        wrong = _wrong_values(name, value)
+        if wrong:
+            raise ArtifactError(f"{path}: {wrong}")
+    trees = [_rebuild(path, part, like, int((kind, name) in STACKED)) for name, part in parts.items()]
+    try:
+        if kind == "samples":
+            samples = Samples(trees[0])
+            if len(samples) == 0:
+                raise PosteriorError("holds no samples")
+            return samples
+        kinds = {"gaussian": Gaussian, "lowrank": LowRankGaussian}
+        return kinds[kind](*trees) if kind in kinds else trees[0]
+    except PosteriorError as error:
+        raise ArtifactError(f"{path}: {error}") from None
+
+
+def save_alignment(
+    path: Path | str,
+    perms: Perms,
+    spec: PermutationSpec,
+    *,
+    settings: Mapping[str, Any] | None = None,
+) -> Path:
+    """Writes permutations, the spec they belong to and the settings that found them as one file."""
+    spec.check_perms(perms)
+    tensors = {f"perms/{group}": np.asarray(perm, np.int32) for group, perm in perms.items()}
+    return write_tensors(path, tensors, _strings(ALIGNMENT, "alignment", spec, settings))
+
+
+def load_alignment(path: Path | str) -> StoredAlignment:
+    """Reads what `save_alignment` wrote, such as the `alignment.safetensors` of `bayesin align`.
+
+    With `permute(source, stored.spec, stored.perms)` another tree of that model is moved in the same way.
+
+    Raises:
+        ArtifactError: the file is missing or damaged, or its permutations do not fit its spec.
+    """
+    arrays, strings = read_tensors(path)
+    _check_strings(path, strings, ALIGNMENT)
+    spec = _read_spec(path, strings)
+    if spec is None:
+        raise ArtifactError(f"{path}: an alignment without its spec")
+    (perms,) = _split(path, arrays, ("perms",)).values() if arrays else ({},)
+    try:
+        spec.check_perms(perms)
+    except SpecError as error:
+        raise ArtifactError(f"{path}: {error}") from None
+    return StoredAlignment(perms, spec, _read_metadata(path, strings))
+
+
+def describe(path: Path | str) -> Description:
+    """Reads the header alone: what the file holds, its metadata and spec. Quick whatever the size."""
+    header = read_header(path)
+    kind = _check_strings(path, header.metadata, header.metadata.get("format", ""))
+    tensors = {name: (entry.dtype.name, entry.shape) for name, entry in header.entries.items()}
+    return Description(
+        format=header.metadata["format"],
+        version=VERSION,
+        kind=kind,
+        tensors=tensors,
+        metadata=_read_metadata(path, header.metadata),
+        spec=_read_spec(path, header.metadata),
+    )
+
+
+def _parts_of(posterior: Posterior | Tree, kind: str | None) -> tuple[str, dict[str, Tree]]:
+    if kind not in (None, "gaussian"):
+        raise PosteriorError(f"kind needs 'gaussian' or None, not {kind!r}")
+    if isinstance(posterior, Gaussian) or kind == "gaussian":
+        if not is_posterior(posterior):
+            raise PosteriorError("kind='gaussian' needs a posterior with a mean and a std, not a parameter tree")
+        gaussian = Gaussian(posterior.mean, posterior.std)  # which holds the two trees against each other
+        return "gaussian", {"mean": gaussian.mean, "std": gaussian.std}
+    if isinstance(posterior, LowRankGaussian):
+        return "lowrank", {"mean": posterior.mean, "factors": posterior.factors}
+    if isinstance(posterior, Samples):
+        return "samples", {"params": posterior.params}
+    if is_posterior(posterior):
+        name = type(posterior).__name__
+        raise PosteriorError(f"no file holds a {name}; kind='gaussian' keeps its mean and std, and only these")
+    return "point", {"params": posterior}
+
+
+def _as_array(path: str, leaf: Any) -> np.ndarray:
+    """A leaf on the host; what would come back as something else is refused by name."""
+    if path.count("/") >= DEEPEST:
+        raise PosteriorError(f"'{path[:80]}…' is more than {DEEPEST} levels deep")
+    if isinstance(leaf, np.ma.MaskedArray):
+        raise PosteriorError(f"'{path}' is a masked array, and a file keeps no mask; fill it first")
+    if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        raise PosteriorError(f"'{path}' holds random keys; save their jax.random.key_data")
+    try:
+        array = np.asarray(leaf)
+    except Exception as error:  # a traced value, a donated buffer, a list of lists of different lengths
+        raise PosteriorError(f"'{path}' has no values to save: {first_line(error)}") from None
+    if array.dtype.newbyteorder("<") not in CODE_OF:
+        raise PosteriorError(f"'{path}' holds {array.dtype}, not numbers that a file can keep")
+    return array
+
+
+def _wrong_values(name: str, array: np.ndarray) -> str:
+    """What is wrong with the values of one array, or nothing; in blocks, to need little memory."""
+    if array.dtype.kind in "biu":
+        return f"'{name}' is negative" if name.startswith("std/") and np.any(array < 0) else ""
+    flat, step = array.reshape(-1), BLOCK // array.dtype.itemsize
+    for start in range(0, flat.size, step):
+        block = flat[start : start + step]
+        finite = np.isfinite(block)
+        if not finite.all():
+            return f"'{name}' holds {block[np.argmin(finite)]} at position {start + int(np.argmin(finite)):,}"
+        if name.startswith("std/") and np.any(block < 0):
+            return f"'{name}' is negative at position {start + int(np.argmax(block < 0)):,}; a std is not"
+    return ""
+
+
+def _strings(
+    file_format: str, kind: str, spec: PermutationSpec | None, metadata: Mapping[str, Any] | None
+) -> dict[str, str]:
+    strings = {"format": file_format, "version": str(VERSION), "kind": kind}
+    try:
+        strings["metadata"] = json_text(dict(metadata or {}))
+    except ArtifactError as error:
+        raise ArtifactError(f"the metadata must be what JSON can hold: {error}") from None
+    if spec is not None:
+        strings["spec"] = json_text(spec)
+    return strings
+
+
+def _check_strings(path: Path | str, strings: dict[str, str], file_format: str) -> str:
+    found = strings.get("format", "")
+    if found not in {POSTERIOR, ALIGNMENT}:
+        raise ArtifactError(f"{path} is no bayesin file: its header names format {found[:40]!r}")
+    if found != file_format:
+        raise ArtifactError(f"{path} has format {found}, but {file_format} is needed here")
+    version = strings.get("version", "")
+    if version != str(VERSION):
+        raise ArtifactError(f"{path} has version {version[:20]!r}; this bayesin reads version {VERSION}")
+    kind = strings.get("kind", "")
+    if kind not in (PARTS if found == POSTERIOR else {"alignment"}):
+        raise ArtifactError(f"{path} holds a posterior of unknown kind {kind[:40]!r}; known: {', '.join(PARTS)}")
+    return kind
+
+
+def _read_metadata(path: Path | str, strings: dict[str, str]) -> dict[str, Any]:
+    return parse_json(strings.get("metadata", "{}"), f"the metadata of {path}", dict)
+
+
+def _read_spec(path: Path | str, strings: dict[str, str]) -> PermutationSpec | None:
+    if "spec" not in strings:
+        return None
+    try:
+        return PermutationSpec.from_json(parse_json(strings["spec"], f"the spec in {path}"))
+    except BayesinError as error:
+        raise ArtifactError(f"{path}: {error}" if str(path) not in str(error) else str(error)) from None
+
+
+def _split(
+    path: Path | str, arrays: dict[str, np.ndarray], parts: tuple[str, ...], *, stacked: bool = False
+) -> dict[str, dict[str, Any]]:
+    """Arrays by part; every part must have the same paths and shapes, but for one leading axis where stacked."""
+    split: dict[str, dict[str, Any]] = {part: {} for part in parts}
+    for name, array in arrays.items():
+        part, _, leaf = name.partition("/")
+        if part not in split or "/" not in name:
+            raise ArtifactError(f"{path}: unexpected tensor '{name[:80]}'; expected {' and '.join(parts)}")
+        if leaf.count("/") >= DEEPEST:
+            raise ArtifactError(f"{path}: '{name[:80]}…' is more than {DEEPEST} levels deep")
+        split[part][leaf] = array
+    first, *others = split.items()
+    if not first[1]:
+        raise ArtifactError(f"{path} holds no '{first[0]}'")
+    for part, leaves in others:
+        odd = sorted(set(leaves) ^ set(first[1]))
+        if odd:
+            raise ArtifactError(f"{path}: '{odd[0][:80]}' is not in both {first[0]} and {part}")
+        for leaf, array in leaves.items():
+            if array.shape[stacked:] != first[1][leaf].shape:
+                raise ArtifactError(
+                    f"{path}: '{leaf}' has shape {first[1][leaf].shape} in {first[0]} and {array.shape} in {part}"
+                )
+    return split
+
+
+def _rebuild(path: Path | str, flat: dict[str, Any], like: Tree | None, lead: int) -> Tree:
+    if like is None:
+        try:
+            return unflatten(flat)
+        except ModelError as error:
+            raise ArtifactError(f"{path}: {error}") from None
+    wanted = flatten(like)
+    odd = sorted(set(wanted) ^ set(flat))
+    if odd:
+        where = "missing from" if odd[0] in wanted else "not of this model, but in"
+        raise ArtifactError(f"'{odd[0][:80]}' is {where} {path}")
+    for leaf, array in flat.items():
+        if array.shape[lead:] != tuple(np.shape(wanted[leaf])):
+            raise ArtifactError(
+                f"{path}: '{leaf}' has shape {array.shape[lead:]}, the model needs {tuple(np.shape(wanted[leaf]))}"
+            )
+    return jax.tree.unflatten(jax.tree.structure(like), [flat[leaf] for leaf in wanted])

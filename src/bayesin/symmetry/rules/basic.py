@@ -1,0 +1,139 @@
+"""What a rule sees of an equation, and the plainest rules.
+
+Operations that look at one entry at a time make matching axes move together. Counters and closed-over values do not
+come from the parameters: what varies in them is fixed. What is not known at all is frozen.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from math import gcd
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..factors import Array, Axis, constant, fix, fixed, join
+
+# fmt: off
+ARITHMETIC = (
+    "add", "add_any", "sub", "mul", "div", "rem", "neg", "abs", "sign", "max", "min", "clamp", "pow", "integer_pow",
+    "square", "sqrt", "rsqrt", "cbrt", "floor", "ceil", "round", "nextafter", "real", "imag", "conj", "complex",
+)
+SPECIAL = (
+    "exp", "exp2", "expm1", "log", "log1p", "logistic", "sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh",
+    "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erf_inv", "lgamma", "digamma", "polygamma", "zeta",
+    "igamma", "igammac", "igamma_grad_a", "regularized_incomplete_beta", "bessel_i0e", "bessel_i1e",
+)
+LOGIC = (
+    "eq", "ne", "lt", "le", "gt", "ge", "eq_to", "lt_to", "le_to", "is_finite", "select_n", "and", "or", "xor", "not",
+    "mulhi", "shift_left", "shift_right_logical", "shift_right_arithmetic", "population_count", "clz",
+)
+IDENTITY = (
+    "convert_element_type", "bitcast_convert_type", "reduce_precision", "copy", "stop_gradient", "name", "reshard",
+    "sharding_constraint", "layout_constraint", "with_memory_space_constraint", "pvary",
+)
+# fmt: on
+PASSING = ("device_put", "optimization_barrier")
+SHOWING = ("debug_callback", "debug_print")
+
+COUNTER = "joined to a counter"
+VARIES = "joined to a constant that varies"
+
+
+class Equation(NamedTuple):
+    """One equation: a rule maps the arrays it reads to the arrays it makes."""
+
+    name: str
+    params: dict[str, Any]
+    shapes: tuple[tuple[int, ...], ...]  # of its outputs
+    number: str  # its place in the jaxpr; 17.3 is the fourth equation inside the eighteenth
+    enter: Callable[[Any, Sequence[Array]], list[Array]]  # walks a jaxpr that the equation holds
+
+    @property
+    def unsupported(self) -> str:
+        return f"`{self.name}` is not supported, equation {self.number}"
+
+    @property
+    def ordered(self) -> str:
+        return f"`{self.name}` depends on the order, equation {self.number}"
+
+    def stop(self, axis: Axis, size: int, reason: str = "") -> Axis:
+        """Fixes an axis that this equation may not permute, and returns the fixed axis that comes out of it."""
+        reason = reason or self.ordered
+        fix(axis, reason)
+        return fixed(size, reason)
+
+
+def freeze(equation: Equation, *arrays: Array) -> list[Array]:
+    """The rule for what is not known: nothing that goes in may move, so nothing that comes out does.
+
+    This holds without outputs too: the equation may write to memory that another one reads.
+    """
+    for axis in (axis for array in arrays for axis in array):
+        fix(axis, equation.unsupported)
+    return [tuple(fixed(size, equation.unsupported) for size in shape) for shape in equation.shapes]
+
+
+def elementwise(equation: Equation, *arrays: Array) -> list[Array]:
+    """Scalars say nothing, size 1 broadcasts, everything else joins axis by axis."""
+    return [join_all(arrays)]
+
+
+def passing(equation: Equation, *arrays: Array) -> list[Array]:
+    """As many arrays out as in, untouched."""
+    return list(arrays)
+
+
+def showing(equation: Equation, *arrays: Array) -> list[Array]:
+    """What is shown does not come back, so that it fixes nothing."""
+    return []
+
+
+def join_all(arrays: tuple[Array, ...] | list[Array]) -> Array:
+    """Joins arrays of one rank axis by axis, leaving out scalars."""
+    return tuple(reduce(join, axes) for axes in zip(*[a for a in arrays if a], strict=True))
+
+
+def iota(equation: Equation, *sizes: Array) -> list[Array]:
+    """Counts along one dimension and repeats along the others."""
+    axes = [constant(size) for size in equation.shapes[0]]
+    counted = equation.params["dimension"]
+    axes[counted] = fixed(equation.shapes[0][counted], COUNTER)
+    return [tuple(axes)]
+
+
+def closed_over(value: Any) -> Array:
+    """The axes of a value that is known: what repeats is constant, what varies is fixed.
+
+    Along each axis the values are read as (repeats, period, run): `[a a b b a a b b]` repeats 2 times a period
+    of 2 runs of 2.
+    """
+    if 0 in value.shape:
+        return tuple(map(constant, value.shape))
+    if not isinstance(value.dtype, np.dtype):  # keys of a random generator are not numbers
+        return tuple(fixed(size, VARIES) for size in value.shape)
+    array = np.asarray(value)
+    return tuple(_closed_over_axis(array, number) for number in range(array.ndim))
+
+
+def _closed_over_axis(array: np.ndarray, number: int) -> Axis:
+    rows = np.moveaxis(array, number, 0).reshape(array.shape[number], -1)
+    changes = np.flatnonzero((rows[1:] != rows[:-1]).any(axis=1)) + 1
+    run = gcd(*changes.tolist(), len(rows))
+    heads = rows[::run]
+    period = next(p for p in range(1, len(heads) + 1) if _repeats(heads, p))
+    return constant(len(heads) // period) + fixed(period, VARIES) + constant(run)
+
+
+def _repeats(rows: np.ndarray, period: int) -> bool:
+    if len(rows) % period:
+        return False
+    first = rows[period : 2 * period]
+    return np.array_equal(first, rows[: len(first)]) and np.array_equal(rows[period:], rows[:-period])
+
+
+RULES = {
+    **dict.fromkeys((*ARITHMETIC, *SPECIAL, *LOGIC, *IDENTITY), elementwise),
+    **dict.fromkeys(PASSING, passing),
+    **dict.fromkeys(SHOWING, showing),
+    "iota": iota,
+}

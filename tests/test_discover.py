@@ -1,0 +1,322 @@
+"""Discovery: every architecture has the groups that theory names, no less and no more, and every reason is given."""
+
+import itertools
+from collections import OrderedDict
+from math import factorial, prod
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import architectures
+import bayesin
+from architectures import ARCHITECTURES
+from bayesin import models
+from bayesin.errors import BayesinError, ModelError
+from symmetry_checks import Architecture, check, normal, reasons, weights
+from symmetry_programs import Program
+from transformer import Transformer
+
+KEY = jax.random.key(0)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_groups_are_those_of_theory(name):
+    check(ARCHITECTURES[name])
+
+
+REASONS = {
+    ("mlp", "w0"): ["joined to the input", ""],
+    ("mlp", "w2"): ["", "output"],
+    ("tied embeddings", "table"): ["rows are picked by index", ""],
+    ("flatten hwc", "k"): ["spatial axis of a convolution"] * 2 + ["joined to the input", ""],
+    ("flatten hwc", "head"): ["spatial axis of a convolution", "output"],
+    ("layers under scan", "layers/up"): ["steps of a scan", "", ""],
+    ("carry that shifts", "w"): ["joined to the input", "position of a slice"],
+}
+
+
+@pytest.mark.parametrize("name, path", REASONS)
+def test_a_fixed_axis_says_why(name, path):
+    apply, x, *_ = ARCHITECTURES[name]
+    assert reasons(bayesin.discover(apply, ARCHITECTURES[name].params, x), path) == REASONS[name, path]
+
+
+TABLE = np.sin(np.arange(3)[:, None] * np.arange(6)).astype(np.float32)
+FIXED = {
+    "joined to a counter": lambda h: h + jnp.sin(jnp.arange(3)[:, None] * jnp.arange(6)),
+    "joined to a constant that varies": lambda h: h + TABLE,
+    "joined to a counter ": lambda h: lax.cond(h.sum() > 0, lambda h: h, lambda h: h * jnp.arange(6), h),
+    "`random_bits` is not supported": lambda h: jnp.where(jax.random.bernoulli(KEY, 0.5, (6,)), h, 0.0),
+}
+
+
+@pytest.mark.parametrize("why", FIXED)
+def test_features_tied_to_an_order_are_fixed(why):
+    """Positions that are counted or closed over, one branch that counts, dropout with a fixed key."""
+    model = Architecture(
+        lambda p, x: FIXED[why](x @ p["embed"]) @ p["head"], architectures.TEXT, "embed: 6 6, head: 6 4", {}
+    )
+    spec = check(model)
+    assert any(text.startswith(why.strip()) for text in (reasons(spec, "embed")[1], reasons(spec, "head")[0]))
+
+
+def test_groups_are_numbered_in_the_order_of_the_computation():
+    params = {f"layer{i}": {"w": normal(i, *shape)} for i, shape in enumerate([(5, 6)] + [(6, 6)] * 11 + [(6, 2)])}
+
+    def apply(p, x):
+        for i in range(13):
+            x = jnp.tanh(x @ p[f"layer{i}"]["w"])  # sorted by name, layer10 comes before layer2
+        return x
+
+    spec = bayesin.discover(apply, params, architectures.X)
+    assert [spec.axes[f"layer{i}/w"][1][0].group for i in range(12)] == [f"g{i}" for i in range(12)]
+
+
+def test_what_does_not_reach_the_output_is_fixed():
+    def apply(p, x):
+        x = jax.nn.relu(x @ p["w0"])
+        jnp.sort(x @ p["dead"])  # an order-dependent use that does not matter either
+        return jax.jit(lambda p, x: x @ p["w1"])(p, x)
+
+    spec = check(Architecture(apply, architectures.X, "w0: 5 a, dead: 6 6, w1: a 4", {"a": 6}))
+    assert reasons(spec, "dead") == ["does not reach the output"] * 2
+
+
+def test_only_shapes_are_looked_at():
+    model = ARCHITECTURES["mlp"]
+    shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), model.params)
+    x = jax.ShapeDtypeStruct((2, 5), np.float32)
+    assert bayesin.discover(model.apply, shapes, x) == bayesin.discover(model.apply, model.params, model.x)
+
+
+def test_any_tree_of_arrays_will_do():
+    """Lists, tuples and dicts of inputs; lists of layers."""
+
+    def apply(p, x):
+        hidden = jnp.tanh(x["a"] @ p[0][0] + x["b"][0] @ p[0][1])
+        return {"logits": hidden @ p[1], "norm": (hidden**2).sum(-1)}
+
+    params = [(normal(0, 5, 6), normal(1, 3, 6)), normal(2, 6, 4)]
+    x = {"a": architectures.X, "b": (normal(4, 3, 3),)}
+    check(Architecture(apply, x, "0/0: 5 a, 0/1: 3 a, 1: a 4", {"a": 6}), params)
+
+
+def discovered(model: models.Model, x: jax.ShapeDtypeStruct) -> bayesin.PermutationSpec:
+    return bayesin.discover(model.apply, jax.eval_shape(model.init, KEY), x)
+
+
+def test_networks_of_real_size():
+    """From shapes alone; `benchmarks/start.py` has the times."""
+    spec = discovered(models.build("resnet20", (32, 32, 3), 10), jax.ShapeDtypeStruct((8, 32, 32, 3), jnp.float32))
+    assert sorted(spec.sizes.values()) == [16] * 4 + [32] * 4 + [64] * 4
+    spec = discovered(models.from_nnx(Transformer), jax.ShapeDtypeStruct((2, 128), jnp.int32))
+    # The stream, and for every layer its heads, their queries and keys, their values, and the hidden units.
+    assert sorted(spec.sizes.values()) == sorted([768] + 12 * [12, 64, 64, 3072])
+
+
+# Random programs against numbers, small models against all permutations there are
+
+SMALL_X = normal(1, 2, 3, scale=1.0)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_random_programs_keep_their_output(seed):
+    """`make torture` tries hundreds of longer ones."""
+    program = Program(seed, steps=10)
+    params = program.params()
+    spec = bayesin.discover(program, params, SMALL_X)
+    bayesin.verify(program, params, SMALL_X, spec, key=jax.random.key(seed), trials=1)
+
+
+def test_random_programs_have_symmetries_to_lose():
+    """The tests above mean something: most programs have groups, some of them with products of factors."""
+    specs = [bayesin.discover(p, p.params(), SMALL_X) for p in map(Program, range(24))]
+    assert sum(bool(spec.sizes) for spec in specs) >= 12
+    assert any(len(axis) > 1 for spec in specs for axes in spec.axes.values() for axis in axes)
+
+
+def small_mlp(p, x):
+    return jnp.tanh(jnp.tanh(x @ p["w0"] + p["b0"]) @ p["w1"]) @ p["w2"]
+
+
+def residual(p, x):
+    h = x @ p["w0"]
+    return (h + jnp.tanh(h @ p["w1"]) @ p["w2"]) @ p["w3"]
+
+
+def tied(p, x):
+    return jnp.tanh(x @ p["w"]) @ p["v"] @ p["w"].T
+
+
+def normalised(p, x):
+    h = x @ p["w0"]
+    return (p["g"] * (h - h.mean(-1, keepdims=True)) / h.std(-1, keepdims=True)) @ p["w1"]
+
+
+def experts(p, x):
+    return jnp.einsum("ne,nei->ni", jax.nn.softmax(x @ p["r"]), jnp.tanh(jnp.einsum("ni,eij->nej", x, p["w"])))
+
+
+def quadratic(p, x):
+    h = jnp.tanh(x @ p["w"])
+    return jnp.einsum("ni,ij,nj->n", h, p["m"], h)
+
+
+SMALL = {
+    "mlp": (small_mlp, weights(w0=(3, 3), b0=(3,), w1=(3, 2), w2=(2, 2))),
+    "residual": (residual, weights(w0=(3, 3), w1=(3, 2), w2=(2, 3), w3=(3, 2))),
+    "x + W x": (architectures.x_plus_wx, weights(w0=(3, 3), w=(3, 3), w1=(3, 2))),
+    "tied": (tied, weights(w=(3, 3), v=(3, 3))),
+    "normalised": (normalised, weights(w0=(3, 3), g=(3,), w1=(3, 3))),
+    "experts": (experts, weights(r=(3, 2), w=(2, 3, 3))),
+    "quadratic": (quadratic, weights(w=(3, 4), m=(4, 4))),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_discovery_finds_all_permutations_there_are(name):
+    """Tries every combination of permutations of all axes of all parameters; counts those that change nothing."""
+    apply, params = SMALL[name]
+    sizes = [size for leaf in params.values() for size in leaf.shape]
+    choices = [np.array(list(itertools.permutations(range(size)))) for size in sizes]
+    picked = [c.reshape(-1) for c in np.meshgrid(*[np.arange(len(c)) for c in choices], indexing="ij")]
+    perms = [choice[index] for choice, index in zip(choices, picked, strict=True)]  # one row a combination
+
+    def moved(perms):
+        perms, leaves = iter(perms), {}
+        for path, leaf in params.items():
+            for axis in range(leaf.ndim):
+                leaf = jnp.take(leaf, next(perms), axis)
+            leaves[path] = leaf
+        return jnp.abs(apply(leaves, SMALL_X) - apply(params, SMALL_X)).max()
+
+    unchanged = int((jax.jit(lambda perms: lax.map(moved, perms, batch_size=4096))(perms) < 1e-5).sum())
+    spec = bayesin.discover(apply, params, SMALL_X)
+    assert unchanged == prod(factorial(size) for size in spec.sizes.values())
+
+
+# Bad input: one line of our own that says what and where, never a traceback of JAX
+
+X = normal(1, 2, 5, scale=1.0)
+PARAMS = weights(w0=(5, 6), w1=(6, 3))
+
+
+def mlp(p, x):
+    return jnp.tanh(x @ p["w0"]) @ p["w1"]
+
+
+def looks_at_values(p, x):
+    return mlp(p, x) if p["w0"].sum() > 0 else x
+
+
+def looks_at_values_later(p, x):
+    return mlp(p, x) * float(p["w0"][0, 0])
+
+
+def uses_numpy(p, x):
+    return np.tanh(np.asarray(x @ p["w0"])) @ p["w1"]
+
+
+def counts_by_value(p, x):
+    return jnp.arange(x[0, 0]) * mlp(p, x)
+
+
+def misspells(p, x):
+    return x @ p["w2"]
+
+
+def fails(p, x):
+    raise RuntimeError("first line\nsecond line")
+
+
+def returns_nothing(p, x):
+    mlp(p, x)
+
+
+def returns_words(p, x):
+    return "logits"
+
+
+BAD = {
+    "branch on values": (looks_at_values, PARAMS, X, "cannot be traced, since it looks at values"),
+    "float of values": (looks_at_values_later, PARAMS, X, "cannot be traced, since it looks at values"),
+    "numpy on values": (uses_numpy, PARAMS, X, "cannot be traced, since it looks at values.*jax.numpy"),
+    "shape from values": (counts_by_value, PARAMS, X, "cannot be traced, since it looks at values"),
+    "unknown parameter": (misspells, PARAMS, X, "apply fails.*KeyError: 'w2'"),
+    "raises": (fails, PARAMS, X, "apply fails.*RuntimeError: first line$"),
+    "no function": ("mlp", PARAMS, X, "apply must be a function of .params, x., not str"),
+    "one argument": (lambda p: p["w0"], PARAMS, X, "apply fails.*positional argument"),
+    "returns nothing": (returns_nothing, PARAMS, X, "apply returns no arrays"),
+    "returns words": (returns_words, PARAMS, X, "apply fails.*TypeError"),
+    "wrong input": (mlp, PARAMS, X[:, :4], r"apply fails on params and an input of shape \(2, 4\).*dot_general"),
+    "wrong input in a dict": (lambda p, x: mlp(p, x["a"]), PARAMS, {"a": X[:, :4]}, r"a shape \(2, 4\)"),
+    "no parameters": (mlp, {}, X, "params has no arrays"),
+    "nested nothing": (mlp, {"a": {"b": {}}, "c": None}, X, "params has no arrays"),
+    "a word": (mlp, PARAMS | {"name": "mlp"}, X, "params: 'name' is a str, not an array"),
+    "a number": (mlp, PARAMS | {"rate": 0.5}, X, "params: 'rate' is a float, not an array"),
+    "a function": (mlp, PARAMS | {"act": {"f": jnp.tanh}}, X, "params: 'act/f' is a .*, not an array"),
+    "an array of objects": (mlp, PARAMS | {"w0": np.array([None, "a"])}, X, "params: 'w0' holds object"),
+    "an empty array": (mlp, PARAMS | {"w0": np.zeros((5, 0))}, X, r"params: 'w0' is empty: its shape is \(5, 0\)"),
+    "no input": (mlp, PARAMS, None, "x has no arrays"),
+    "an input that is a list": (mlp, PARAMS, [[1.0, 2.0]], "x: '0/0' is a float, not an array"),
+    "an empty input": (mlp, PARAMS, X[:0], r"x is empty: its shape is \(0, 5\)"),
+    "keys that cannot be sorted": (mlp, {1: X, "a": X}, X, "cannot be sorted"),
+    "keys of one name": (mlp, OrderedDict({1: X, "1": X}), X, r"two leaves have the path '1': \[1\] and \['1'\]"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_one_clear_line(name):
+    apply, params, x, message = BAD[name]
+    with pytest.raises(ModelError, match=message) as caught:
+        bayesin.discover(apply, params, x)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(BayesinError) as caught:
+        bayesin.verify(apply, params, x, bayesin.discover(mlp, PARAMS, X), key=KEY)
+    assert "\n" not in str(caught.value)
+
+
+def test_errors_of_our_own_pass_through():
+    def apply(p, x):
+        raise ModelError("this model wants images")
+
+    with pytest.raises(ModelError) as caught:
+        bayesin.discover(apply, PARAMS, X)
+    assert str(caught.value) == "this model wants images"
+
+
+@pytest.mark.parametrize("kind", ["int8", "int32", "uint8", "bool", "float16", "bfloat16", "complex64"])
+def test_leaves_of_any_number_type_work(kind):
+    def apply(p, x):
+        return jnp.tanh(x @ jnp.abs(p["w0"]).astype(jnp.float32)) @ p["w1"]
+
+    params = PARAMS | {"w0": jnp.asarray(10 * PARAMS["w0"]).astype(kind)}
+    spec = bayesin.discover(apply, params, X)
+    assert spec.sizes == {"g0": 6}
+    assert bayesin.verify(apply, params, X, spec, key=jax.random.key(0)) < 1e-2
+
+
+def test_random_keys_may_be_leaves():
+    def apply(p, x):
+        return mlp(p, x) + jax.random.normal(p["key"], (3,))
+
+    spec = bayesin.discover(apply, PARAMS | {"key": jax.random.key(0)}, X)
+    assert spec.sizes == {"g0": 6}
+    assert bayesin.verify(apply, PARAMS | {"key": jax.random.key(0)}, X, spec, key=jax.random.key(0)) < 1e-10
+
+
+def test_values_of_the_caller_are_not_touched():
+    params = {path: leaf.copy() for path, leaf in PARAMS.items()}
+    for leaf in params.values():
+        leaf.setflags(write=False)
+    bayesin.discover(mlp, params, X)
+    assert list(params) == list(PARAMS)
+
+
+def test_nothing_of_the_tracing_settings_leaks():
+    bayesin.verify(mlp, PARAMS, X, bayesin.discover(mlp, PARAMS, X), key=jax.random.key(0))
+    assert jnp.ones(1).dtype == jnp.float32
+    assert jax.config.jax_default_matmul_precision is None

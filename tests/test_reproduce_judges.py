@@ -1,0 +1,294 @@
+"""Verdicts: the committed ones follow from the committed numbers, and a contradiction confirms nothing."""
+
+import copy
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bayesin.lab.papers import CATALOGUE, judged, read_reproduction, write_reproduction
+from bayesin.lab.papers.verdicts import (
+    format_mean_std,
+    rank_correlation,
+    verdict_of_nearly_zero,
+    verdict_of_no_rise,
+    verdict_of_rise,
+    verdict_of_zero,
+)
+from bayesin.lab.papers.xiao2023.table1 import PAPER_NUMBERS, table
+
+RESULTS = Path(__file__).resolve().parents[1] / "results"
+MEASURED = [name for name in CATALOGUE if (RESULTS / "numbers" / f"{name}.json").is_file()]
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_committed_verdicts_follow_from_the_committed_numbers(name):
+    saved = read_reproduction(RESULTS / "numbers" / f"{name}.json")
+    assert judged(saved)["findings"] == saved["findings"]
+    assert saved["provenance"]["commit"] and saved["devices"] and saved["scale"] == "paper"
+    page = (RESULTS / "README.md").read_text()
+    for finding in saved["findings"]:  # the page says the same, word for word
+        columns = ("claim", "paper", "ours", "verdict", "reason")
+        row = " | ".join(finding[column].replace("|", "∣") for column in columns)
+        assert f"| {row} |" in page
+
+
+def set_barriers(records, naive, aligned):
+    """Barriers of all pairs, by functions of their record."""
+    for record in records:
+        if record["settings"]["kind"] == "pair" and record["state"] == "done":
+            for kind, height in (("naive", naive), ("aligned", aligned)):
+                for curve in record["numbers"][kind].values():
+                    curve["value"] = height(record)
+
+
+def zero_barriers(records, holds):
+    set_barriers(records, lambda pair: 1.0, lambda pair: 0.01 if holds else 0.9)
+
+
+def staying_barriers(records, holds):
+    zero_barriers(records, not holds)
+
+
+def barriers_by_width(records, holds):
+    def falling(pair):
+        width = pair["settings"]["config"]["model"]["width"]
+        return 1 + (1 / width if holds else width)
+
+    def naive(pair):  # of ResNet20 the paper claims that these do not fall
+        return falling(pair) if pair["settings"]["config"]["model"]["name"] == "mlp" else 10 - falling(pair) / 1e3
+
+    set_barriers(records, naive, falling)
+
+
+def barriers_by_std(records, holds):
+    stds = {
+        record["settings"]["config"]["hash"]: np.mean([member["std_mean"] for member in record["numbers"]["members"]])
+        for record in records
+        if record["settings"]["kind"] == "train"
+    }
+    sign = 1 if holds else -1
+    set_barriers(records, lambda pair: 1.0, lambda pair: sign * stds[pair["settings"]["config"]["hash"]])
+
+
+def member_accuracies(records, holds):
+    for record in records:
+        if record["settings"]["kind"] == "train":
+            for member in record["numbers"]["members"]:
+                member["test_accuracy"] = float(holds)
+
+
+def kl_choices(records, holds):
+    numbers = records[0]["numbers"]
+    swap, identity = [1, 0], [0, 1]
+    numbers["figure"]["chosen"] |= {"wasserstein": swap if holds else identity, "kl": identity if holds else swap}
+    shares = numbers["recovered"]["shares"]
+    shares["kl"], shares["truncated"] = ([1.0] * 5, [0.0] * 5) if holds else ([0.0] * 5, [1.0] * 5)
+
+
+def alignment_seconds(records, holds):
+    for record in records:
+        if record["settings"]["kind"] == "timing":
+            record["numbers"]["points"]["seconds"] = 1.0 if holds else 100.0
+            record["numbers"]["Gaussians"]["seconds"] = 2.0 if holds else 100.0
+
+
+def ridges(records, holds):
+    for record in records:
+        if record["settings"]["kind"] == "plane":
+            record["numbers"] = landscape(ridge=-0.01 if holds else -5.0)
+
+
+def landscape(ridge):
+    """Corners (0, 0), (2, 0) and (0, 2): the middles are grid points (1, 0) and (0, 1)."""
+    values = [[0.0, -1.0, 0.0], [ridge, -1.0, -1.0], [0.0, -1.0, -1.0]]
+    grid = {"u": [0, 1, 2], "v": [0, 1, 2], "corners": [[0, 0], [2, 0], [0, 2]], "examples": 1}
+    return grid | {"training_examples": 1, "log_likelihood": values, "log_prior": np.zeros((3, 3)).tolist()}
+
+
+def agreements(records, holds):
+    for record in records:
+        if record["settings"]["kind"] == "table1":
+            for name, column in record["numbers"]["columns"].items():
+                good = holds != name.endswith("direct")
+                column |= {"agreement": 0.99 if good else 0.1, "accuracy": 0.99 if good else 0.1}
+        elif record["settings"]["config"]["method"] == "hmc":
+            record["numbers"]["chains"]["rhat_max"] = 1.01 if holds else 1.5
+
+
+def swaps_and_lines(records, holds):
+    for record in records:
+        for row in record["numbers"].get("rows", []):
+            seen = row["initial"] if holds else 1_000 - row["initial"]
+            row["trained"] |= {"transpositions": seen, "loss_barrier": {"test": seen / 1_000}}
+            row["undone"]["loss_barrier"]["test"] = 0.0 if holds else 1.0
+        for line in record["numbers"].get("lines", []):
+            line["transpositions"] = sorted(line["transpositions"], reverse=not holds)
+
+
+def epochs(records, holds):
+    for record in records:
+        record["numbers"] |= {"naive_barrier": {"test": [0.5, 0.4]}}
+        record["numbers"] |= {"matched_barrier": {"test": [0.01, 0.01] if holds else [0.4, 0.39]}}
+
+
+def stds_after(records, holds):
+    for record in records:
+        if record["settings"]["kind"] == "spread":
+            means = record["numbers"]["stds"]["mean"]
+            for method in ("hmc", "ensemble"):
+                means[f"{method} after"] = means[f"{method} before"] * (0.5 if holds else 2.0)
+
+
+def accuracy_when_pruned(records, holds):
+    for record in records:
+        if record["settings"]["kind"] == "spread":
+            for name, curve in record["numbers"]["pruning"]["accuracy"].items():
+                good = holds or not name.endswith("by hmc")
+                curve[1:] = [curve[0] if good else 0.1] * (len(curve) - 1)
+
+
+CLAIMS = {  # numbers under which all claims of a figure hold, or none
+    "barriers": zero_barriers,
+    "width": barriers_by_width,
+    "prior": zero_barriers,
+    "temperature": zero_barriers,
+    "kl": kl_choices,
+    "timings": alignment_seconds,
+    "cifar100": staying_barriers,
+    "plane": ridges,
+    "regime": barriers_by_std,
+    "presets": member_accuracies,
+    "conditions": zero_barriers,
+    "recurrent": zero_barriers,
+    "table1": agreements,
+    "transpositions": swaps_and_lines,
+    "dynamics": epochs,
+    "stds": stds_after,
+    "pruning": accuracy_when_pruned,
+}
+
+
+@pytest.mark.parametrize("holds", [True, False], ids=["holds", "contradicted"])
+@pytest.mark.parametrize("name", MEASURED)
+def test_a_claim_is_confirmed_by_numbers_that_say_so_and_by_no_others(name, holds):
+    records = [r for r in read_reproduction(RESULTS / "numbers" / f"{name}.json")["records"] if r["state"] == "done"]
+    records = copy.deepcopy(records)
+    CLAIMS[name](records, holds)
+    findings = [finding for finding in CATALOGUE[name].judge(records) if finding.verdict != "not measured"]
+    verdicts = {finding.claim: finding.verdict for finding in findings}
+    verdicts.pop("without alignment there is always a barrier", None)  # so it is in both
+    assert verdicts and all((verdict == "confirmed") == holds for verdict in verdicts.values()), verdicts
+
+
+def test_rules_for_barriers_and_trends():
+    assert verdict_of_zero([1.0], [0.04]) == ("confirmed", "4.0% of the barrier is left")
+    assert verdict_of_zero([2.0], [0.06])[0] == "partly"  # a small share of a high barrier is not zero
+    assert verdict_of_zero([1.0], [0.6])[0] == "not confirmed"
+    assert verdict_of_zero([], [])[0] == "not measured"
+    assert verdict_of_nearly_zero([2.0], [0.2])[0] == "confirmed"
+    assert verdict_of_zero([0.05], [0.0])[0] == "not measured"  # nothing was there to remove
+    assert verdict_of_nearly_zero([0.05], [0.0])[0] == "not measured"
+    limits = {0.8: ("confirmed", "not confirmed"), 0.5: ("partly", "partly"), 0.3: ("not confirmed", "confirmed")}
+    assert limits == {value: (verdict_of_rise(value), verdict_of_no_rise(value)) for value in limits}
+    assert rank_correlation([1, 2, 3, 4], [1, 1, 2, 2]) == pytest.approx(np.sqrt(0.8))  # equal values share a rank
+    assert np.isnan(rank_correlation([1], [1])) and np.isnan(rank_correlation([1, 2], [3, 3]))
+    assert format_mean_std([]) == "–" and format_mean_std([0.5]) == "0.500 (1)"
+    assert format_mean_std([1.0, 2.0], 1, count=False) == "1.5 ± 0.7"
+
+
+def done(kind, numbers, **settings):
+    return {"state": "done", "settings": {"kind": kind} | settings, "numbers": numbers}
+
+
+def measured_pair(naive, aligned, **model):
+    curve = {"value": naive, "accuracy": [0.3]}
+    config = {"model": {"name": "mlp"} | model, "data": {"name": "mnist"}}
+    return done(
+        "pair", {"naive": {"test": curve}, "aligned": {"test": {"value": aligned}}}, config=config, restarts=1
+    )
+
+
+@pytest.mark.parametrize("naive, verdict", [(1.5, "confirmed"), (0.02, "not measured")])
+def test_a_trend_is_judged_only_where_there_is_a_barrier(naive, verdict):
+    """Networks that are hardly trained have none, and tell nothing of width."""
+    pairs = [measured_pair(naive / width, 0.02 / width, width=width) for width in (1, 2, 4)]
+    assert [finding.verdict for finding in CATALOGUE["width"].judge(pairs)] == [verdict, verdict]
+
+
+@pytest.mark.parametrize("naive, aligned, verdict", [(1.0, 0.08, "partly"), (0.01, 0.01, "not measured")])
+def test_a_barrier_that_nearly_vanishes_on_cifar100_is_neither(naive, aligned, verdict):
+    (finding,) = CATALOGUE["cifar100"].judge([measured_pair(naive, aligned, width=8)])
+    assert finding.verdict == verdict
+
+
+def test_the_worst_pair_decides():
+    def epochs(matched):
+        barriers = {"naive_barrier": {"test": [0.5, 0.4]}, "matched_barrier": {"test": [matched, 0.01]}}
+        return done("study", barriers, which="dynamics")
+
+    def timing(width, ratio):
+        numbers = {"points": {"seconds": 1.0}, "Gaussians": {"seconds": ratio}}
+        return done("timing", numbers, config={"model": {"name": "mlp", "width": width}})
+
+    widest = [timing(64, 0.1), timing(128, 1.5), timing(128, 1.2)]
+    planes = [done("plane", landscape(-0.01)), done("plane", landscape(-0.01))]
+    for name, good, bad, verdict in (
+        ("dynamics", [epochs(0.01), epochs(0.04)], epochs(0.06), "partly"),
+        ("timings", widest, timing(128, 1.0), "not confirmed"),
+        ("plane", planes, done("plane", landscape(-0.9)), "partly"),
+    ):
+        judge = CATALOGUE[name].judge
+        assert judge(good)[-1].verdict == "confirmed" and judge([*good, bad])[-1].verdict == verdict, name
+    assert "MLP 1.35 ± 0.21 (2) times" in CATALOGUE["timings"].judge(widest)[1].ours
+
+
+def columns(agreement, candidates=()):
+    """A table whose columns agree as said; candidates are (name, agreement, loss of training labels)."""
+    both = {"total_variation": 0.1, "accuracy": 0.96, "mean_accuracy": 0.9}
+    found = {name: {"agreement": agreement} | both for name in PAPER_NUMBERS}
+    for name, agrees, loss in candidates:
+        found[name] = {"agreement": agrees, "training_nll": {"1": loss, "0.5": loss + 1}} | both
+    return {"columns": found}
+
+
+FIRST, SECOND = "hmc weights/mean diagonal shrunk", "hmc weights/mean lowrank shrunk"
+
+
+def one_gaussian(seeds):
+    findings = CATALOGUE["table1"].judge([done("table1", seed) for seed in seeds])
+    return [finding for finding in findings if "ours" in finding.claim]
+
+
+def test_one_gaussian_is_chosen_for_all_seeds_by_training_labels_alone():
+    """Each seed prefers another; the average loss decides, though the other agrees better on the test set."""
+    seeds = [
+        columns(0.5, [(FIRST, 0.99, 0.1), (SECOND, 0.90, 0.2)]),
+        columns(0.5, [(FIRST, 0.99, 0.9), (SECOND, 0.98, 0.3)]),
+    ]
+    (chosen,) = one_gaussian(seeds)
+    assert "low rank" in chosen.claim and "diagonal" not in chosen.claim
+    assert "agreement 0.9400 ± 0.0566 (2)" in chosen.ours and chosen.verdict == "partly"
+    del seeds[1]["columns"][SECOND], seeds[0]["columns"][FIRST]["training_nll"]
+    assert one_gaussian(seeds) == []  # a candidate that a seed lacks is not chosen
+
+
+def test_a_damaged_table_does_not_hide_the_other_seeds(tmp_path):
+    tables = [columns(0.9), columns(0.5)]
+    del tables[1]["columns"]["vi"]
+    tables[0]["columns"]["hmc"]["total_variation"] = None  # what JSON has for a number that is none
+    records = [done("table1", seed) | dict.fromkeys(("name", "title", "error"), "a table") for seed in tables]
+    head = {"format": "bayesin-reproduction", "version": 1, "name": "table1", "scale": "smoke", "devices": []}
+    head |= {"provenance": {}, "compute_seconds": 0.0, "written": ""}
+    result = write_reproduction(head | {"records": records}, tmp_path)
+    ours = {finding["claim"]: finding["ours"] for finding in result["findings"]}
+    assert "agreement 0.9000 (1)" in ours["mean-field VI agrees with HMC"]
+    assert ours["every task was done"] == "1 of 2 were not" and "'vi'" in result["findings"][-1]["reason"]
+    assert next(row for row in table(result["records"]) if row[0] == "HMC samples")[2] == "–"
+
+
+def test_cells_of_the_table_are_means_over_seeds():
+    rows = table([done("table1", columns(agreement)) for agreement in (0.9, 0.94)])
+    cells = next(row for row in rows if row[0] == "VI")
+    assert cells[1] == "0.9200 ± 0.0283 (0.9885)"
+    assert cells[3] == "96.00 ± 0.00 (98.11)" and cells[-1] == "–"
