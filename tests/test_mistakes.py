@@ -35,7 +35,7 @@ SPREAD = bayesin.Gaussian(PARAMS, jax.tree.map(np.ones_like, PARAMS))
         (lambda: bayesin.compact(SAMPLES, SPEC, key=3), ConfigError, "jax.random"),
         (lambda: evaluate(SPREAD, MODEL.apply, (X, Y), key=3), ConfigError, "jax.random"),
         (lambda: bayesin.fit_vi(3, MODEL, (X, Y), bayesin.VI()), ConfigError, "jax.random"),
-        (lambda: bayesin.align(POINT, SAMPLES, SPEC, key=KEY), PosteriorError, "bayesin.compact"),
+        (lambda: bayesin.geodesic(POINT, SAMPLES), PosteriorError, "bayesin.compact"),
         (
             lambda: bayesin.barrier(bayesin.geodesic(POINT, POINT), MODEL.apply, MODEL, key=KEY),
             DataError,

@@ -1,5 +1,7 @@
 """Laws of the geodesic, the mixture and the W2 distance; low-rank ones against the dense formula of Bures."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -144,6 +146,28 @@ def test_ends_that_do_not_fit_are_refused(q, message):
     for path in (geodesic, mixture):
         with pytest.raises(PosteriorError, match=message):
             path({"w": jnp.zeros(2)}, q)
+
+
+def test_samples_go_to_the_partners_of_least_total_distance():
+    draws = np.random.default_rng(0)
+    p, q = (
+        {"w": draws.normal(size=(5, 3)).astype(np.float32), "b": draws.normal(size=5).astype(np.float32)}
+        for _ in "pq"
+    )
+    path = geodesic(Samples(p), Samples(q))
+
+    def cost(order):
+        return sum(np.square(p[name] - q[name][list(order)]).sum() for name in p)
+
+    best = list(min(itertools.permutations(range(5)), key=cost))
+    for tau in (0.0, 0.25, 1.0):
+        for name in p:
+            between = (1 - tau) * p[name] + tau * q[name][best]
+            np.testing.assert_allclose(path(tau).params[name], between, atol=1e-6)
+    shuffled = Samples(jax.tree.map(lambda leaf: leaf[::-1], p))
+    np.testing.assert_array_equal(geodesic(Samples(p), shuffled)(0.5).params["w"], p["w"])
+    with pytest.raises(PosteriorError, match="5 and 4 samples"):
+        geodesic(Samples(p), Samples(q)[:4])
 
 
 @pytest.mark.parametrize("tau", [-0.1, 1.01, float("nan")])

@@ -12,6 +12,9 @@ of these costs is W2² (Bures), because max_O tr(O F_1 F_0ᵀ), the sum of the s
 tr (C_0^½ C_1 C_0^½)^½. So the geodesic is linear in the means and in the factors, once the factors of the end are
 rotated by O = U Vᵀ with F_0 F_1ᵀ = U S Vᵀ, which takes a matrix as small as the ranks.
 
+Between two sets of equally many samples the optimal plan is an assignment (Birkhoff) on the squared distances of
+their members; along the geodesic every member goes straight to its partner.
+
 Along the mixture (1 − τ) p + τ q the marginal likelihood is linear and the loss convex in τ (Jensen), so its
 barrier is zero with or without alignment: a control, and no evidence of connectivity.
 
@@ -24,8 +27,10 @@ from collections.abc import Collection
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, Inexact
+from scipy.optimize import linear_sum_assignment
 
 from .errors import ConfigError, ModelError, PosteriorError
 from .posteriors import Gaussian, LowRankGaussian, Posterior, Samples, is_posterior
@@ -37,11 +42,11 @@ Scalar = float | Float[Array, ""]
 class Geodesic(eqx.Module):
     """The W2 geodesic, a function of τ; made by `geodesic`."""
 
-    start: Gaussian | LowRankGaussian
-    end: Gaussian | LowRankGaussian  # a low-rank end with its factors rotated towards those of the start
+    start: Gaussian | LowRankGaussian | Samples
+    end: Gaussian | LowRankGaussian | Samples  # in factors rotated, or samples ordered, as those of the start
 
-    def __call__(self, tau: Scalar) -> Gaussian | LowRankGaussian:
-        """The Gaussian at τ; exactly `start` at 0 and `end` at 1."""
+    def __call__(self, tau: Scalar) -> Gaussian | LowRankGaussian | Samples:
+        """The posterior at τ; exactly `start` at 0 and `end` at 1."""
         return _between(self.start, self.end, _checked(tau))
 
 
@@ -65,23 +70,25 @@ class MixturePath(eqx.Module):
 
 
 def geodesic(p: Posterior | Tree, q: Posterior | Tree) -> Geodesic:
-    """Returns the Wasserstein geodesic from `p` to `q`: a function of τ in [0, 1] that gives a Gaussian.
+    """Returns the Wasserstein geodesic from `p` to `q`: a function of τ in [0, 1] that gives a posterior.
 
     Points are Gaussians with zero std, and the path between them is the straight line. Running statistics
     are interpolated like means. Integers (step counters) do not interpolate: they come from the nearer end,
     at τ = ½ from `p`. Half-precision leaves are interpolated in float32 and rounded once.
 
     Two low-rank Gaussians, of equal or different ranks, have the low-rank path above; its end has the distribution
-    of `q`, in rotated factors. A posterior of your own family stands for the mean-field Gaussian with its mean
-    and std; for another path of your own, give `barrier` any function of τ.
+    of `q`, in rotated factors. Two sets of equally many samples have the path on which every sample goes to its
+    partner; whether both sets share an order of units is for `compact` or `align` to see to. A posterior of your own
+    family stands for the mean-field Gaussian with its mean and std; for another path of your own, give `barrier` any
+    function of τ.
 
     Args:
         p: where the path starts, a posterior or a parameter tree.
         q: where it ends; aligned to `p` beforehand, or not.
 
     Raises:
-        PosteriorError: the two have different parameters or shapes, stds that are negative or not finite, or one is
-            low-rank and the other mean-field; sample sets have no path.
+        PosteriorError: the two have different parameters or shapes, stds that are negative or not finite, or are of
+            kinds without a common path: one is low-rank and the other mean-field, one a sample set and the other not.
 
     Example:
         >>> p = Gaussian({"w": jnp.array([0.0])}, {"w": jnp.array([1.0])})
@@ -90,6 +97,8 @@ def geodesic(p: Posterior | Tree, q: Posterior | Tree) -> Geodesic:
         >>> middle.mean["w"].item(), middle.std["w"].item()
         (1.0, 2.0)
     """
+    if isinstance(p, Samples) and isinstance(q, Samples):
+        return Geodesic(*_partners(p, q))
     start, end = _ends(p, q)
     if isinstance(start, LowRankGaussian) and isinstance(end, LowRankGaussian):
         end = LowRankGaussian(end.mean, _rotated(start.factors, end.factors))
@@ -130,7 +139,9 @@ def as_gaussian(posterior: Posterior | Tree) -> Gaussian:
     if isinstance(posterior, Gaussian):
         return posterior
     if isinstance(posterior, Samples):
-        raise PosteriorError("a path needs Gaussians or points; fold the samples into one with bayesin.compact")
+        raise PosteriorError(
+            "samples and a Gaussian have no common path; fold the samples into one with bayesin.compact"
+        )
     if isinstance(posterior, LowRankGaussian):
         raise PosteriorError("a mean-field Gaussian or a point is needed; q.marginal is that of a low-rank one")
     if is_posterior(posterior):
@@ -149,18 +160,39 @@ def is_point(posterior: Gaussian | LowRankGaussian) -> bool:
 def _ends(p: Posterior | Tree, q: Posterior | Tree) -> tuple[Gaussian | LowRankGaussian, Gaussian | LowRankGaussian]:
     """The two as Gaussians of one kind, with the same parameters in the same precision."""
     start, end = (end if isinstance(end, LowRankGaussian) else as_gaussian(end) for end in (p, q))
-    try:
-        check_same_structure(start.mean, end.mean, "the two ends of a path")
-    except ModelError as error:
-        raise PosteriorError(str(error)) from None
-    if jax.tree.structure(start.mean) != jax.tree.structure(end.mean):
-        raise PosteriorError("the two ends of a path have the same parameters in different containers")
+    _check_same_parameters(start.mean, end.mean)
     # A wider precision holds every number of a narrower one exactly.
     dtypes = jax.tree.map(common_dtype, start.mean, end.mean)
     if isinstance(start, Gaussian) and isinstance(end, Gaussian):
         return _as_type(start, dtypes), _as_type(end, dtypes)
     rank = max(end.rank for end in (start, end) if isinstance(end, LowRankGaussian))
     return _of_rank(start, rank, dtypes), _of_rank(end, rank, dtypes)
+
+
+def _partners(p: Samples, q: Samples) -> tuple[Samples, Samples]:
+    """Two sets of samples in one precision, those of the second in the order of their partners."""
+    if len(p) != len(q):
+        raise PosteriorError(
+            f"sets of {len(p)} and {len(q)} samples have no path member by member; take equally many, or fold both "
+            "with bayesin.compact"
+        )
+    _check_same_parameters(p.params, q.params)
+    dtypes = jax.tree.map(common_dtype, p.params, q.params)
+    start, end = (jax.tree.map(jnp.asarray, samples.params, dtypes) for samples in (p, q))
+    # Σ |a_i − b_π(i)|² is least where Σ ⟨a_i, b_π(i)⟩ is largest; what all members share would drown the differences.
+    rows = [[np.asarray(row, np.float64) for row in _rows(tree)] for tree in (start, end)]
+    alike = sum((a - a.mean(0)) @ (b - b.mean(0)).T for a, b in zip(*rows, strict=True))
+    order = linear_sum_assignment(-np.asarray(alike))[1]
+    return Samples(start), Samples(jax.tree.map(lambda leaf: leaf[order], end))
+
+
+def _check_same_parameters(first: Tree, second: Tree) -> None:
+    try:
+        check_same_structure(first, second, "the two ends of a path")
+    except ModelError as error:
+        raise PosteriorError(str(error)) from None
+    if jax.tree.structure(first) != jax.tree.structure(second):
+        raise PosteriorError("the two ends of a path have the same parameters in different containers")
 
 
 def _as_type(posterior: Gaussian, dtypes: Tree) -> Gaussian:

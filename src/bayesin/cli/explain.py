@@ -21,7 +21,7 @@ from ..symmetry import Explanation, PermutationSpec, discover, explain, verify
 from .main import Common
 from .output import Output
 
-USUAL_DATA = {"mlp": "mnist", "resnet20": "cifar10"}
+USUAL_DATA = {"mlp": "mnist", "resnet20": "cifar10", "rnn": "mnist", "lstm": "mnist"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,8 @@ class Explain(Common):
     """Find the permutation symmetry of a model, verify it numerically, and say why the other axes are fixed.
 
     MODEL is one of
-      mlp, resnet20          built in; see --data, --width, --depth, --norm
+      mlp, resnet20,
+      rnn, lstm              built in; see --data, --width, --depth, --norm
       file.py:attribute      your own, or package.module:attribute
       spec.json              a spec that --out saved, or that you edited
 
@@ -41,13 +42,14 @@ class Explain(Common):
     model: Annotated[str, tyro.conf.Positional]
     """What to explain."""
     data: str | None = None
-    """Data set that gives the shape of the input and the number of classes; mnist for mlp, cifar10 for resnet20."""
+    """Data set that gives the shape of the input and the number of classes; cifar10 for resnet20, else mnist."""
     input_shape: tuple[int, ...] | None = None
     """Shape of one example, without the batch: 28 28 1."""
     classes: int | None = None
     """Number of outputs of a built-in model."""
     width: int | None = None
-    """Units of a hidden layer (mlp: 512), or channels of the first stage (resnet20: 16)."""
+    """Units of a hidden layer (mlp: 512) or of the state (rnn, lstm: 128); channels of the first stage (resnet20:
+    16)."""
     depth: int = 3
     """Hidden layers of mlp."""
     norm: Literal["layernorm", "frn"] = "layernorm"

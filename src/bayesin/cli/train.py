@@ -29,10 +29,11 @@ class Train(_Settings):  # pyright: ignore[reportGeneralTypeIssues]
 
     data: str = "digits"
     """Data set: digits, mnist, fashion-mnist, cifar10, cifar100, or an .npz file."""
-    model: Literal["mlp", "resnet20"] = "mlp"
+    model: Literal["mlp", "resnet20", "rnn", "lstm"] = "mlp"
     """Network."""
     width: int | None = None
-    """Units of a hidden layer (mlp, 512), or channels of the first stage (resnet20, 16)."""
+    """Units of a hidden layer (mlp: 512) or of the state (rnn, lstm: 128); channels of the first stage (resnet20:
+    16)."""
     depth: int | None = None
     """Hidden layers of an mlp (3)."""
     norm: Literal["layernorm", "frn"] = "layernorm"

@@ -19,8 +19,8 @@ import jax
 import numpy as np
 from jaxtyping import Float, PyTree
 
-from ..errors import ConfigError, PosteriorError, SpecError
-from ..posteriors import Posterior, Samples, is_posterior
+from ..errors import ConfigError, SpecError
+from ..posteriors import Posterior, is_posterior
 from ..randomness import PRNGKey, check_key
 from ..symmetry import Apply, Perms, PermutationSpec, check_same_function, permute
 from ..trees import Tree
@@ -78,7 +78,8 @@ def align(
     """Returns the permutations of `source` that locally minimise its distance to `target`.
 
     Args:
-        target: a posterior with mean and std, or a point as a plain parameter tree. It stays where it is.
+        target: a posterior with mean and std, or a point as a plain parameter tree. It stays where it is. A sample
+            set is compared by the mean and std of its members, which should stand in one order of units (`compact`).
         source: what is moved, of the same kinds.
         spec: which axes move together.
         key: decides the visiting order and the random starts.
@@ -110,12 +111,6 @@ def align(
         Alignment(wasserstein 108 -> 0, 3 of 3 units moved, sweeps 1, converged)
     """
     check_key(key)
-    for posterior in (target, source):
-        if isinstance(posterior, Samples):
-            raise PosteriorError(
-                "align moves one network or posterior; fold samples with bayesin.compact, or bring them together "
-                "with bayesin.align_many"
-            )
     if restarts < 1 or max_sweeps < 1:
         raise ConfigError(f"restarts and max_sweeps start at 1, not {restarts} and {max_sweeps}")
     if init is not None:

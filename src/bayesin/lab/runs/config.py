@@ -47,6 +47,8 @@ PRESETS = {  # what follows from the optimiser
 _NETWORKS = {  # what follows from the network
     "mlp": {},
     "resnet20": {"warmup": 500, "clip": 5.0},
+    "rnn": {"clip": 1.0},  # gradients through many steps can explode
+    "lstm": {"clip": 1.0},
 }
 _PRIORS = {  # what follows from the data
     ("cifar10", "mlp"): {"prior_variance": 0.0025},

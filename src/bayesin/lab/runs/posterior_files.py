@@ -37,7 +37,7 @@ class ModelChoice:
     """The model and the data, for files that do not name them; what is given here wins."""
 
     model: str | None = None
-    """mlp or resnet20, where the files do not say."""
+    """mlp, resnet20, rnn or lstm, where the files do not say."""
     width: int | None = None
     """Units of a hidden layer, or channels of the first stage."""
     depth: int | None = None
