@@ -33,7 +33,7 @@ from ....trees import Tree, flatten
 from ...campaign import Task, TaskContext, seeded
 from ..reproduction import Finding, Record, Reproduction, of_kind
 from .method_trio import Posteriors, TrioTask, method_trio
-from .table1 import PAPER_FOLDING, Folding, probabilities, shrunk
+from .table1 import CHOSEN_ON, CHOSEN_WITH, PAPER_FOLDING, SHRINKING, Folding, probabilities, shrunk
 
 CHAINS = {
     "smoke": HMC(samples=10, chains=4, burn_in=10, step_size=5e-3, steps=40, chunk=2_000),
@@ -44,8 +44,6 @@ CHAINS = {
     ),
 }
 FOLDINGS: tuple[Folding, ...] = (PAPER_FOLDING, ("correlations", "mean"), ("weights", "mean"))
-SCALES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-TRAINING, FEW = 10_000, 50  # training examples and draws that a scale is chosen with
 WEIGHTS = 20_000  # weights whose R-hat is computed, drawn at random
 REPEATS = 40  # sets of independent draws that R-hat is judged by
 FRACTIONS = (1.0, 0.5, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01)
@@ -109,9 +107,9 @@ def held_out_table(posteriors: Posteriors, chains: int, key: jax.Array, draws: i
             for n, q in enumerate(gaussians)
         ]
         columns[name] = _scores(probabilities(_scaled(components, 1.0), model, data.x_test), truth, data)
-        few = [(networks[: max(1, FEW // len(components))], mean) for networks, mean in components]
-        x, y = data.x_train[:TRAINING], data.y_train[:TRAINING]
-        losses = {s: _nll(probabilities(_scaled(few, s), model, x), y) for s in SCALES}
+        few = [(networks[: max(1, CHOSEN_WITH // len(components))], mean) for networks, mean in components]
+        x, y = data.x_train[:CHOSEN_ON], data.y_train[:CHOSEN_ON]
+        losses = {s: _nll(probabilities(_scaled(few, s), model, x), y) for s in SHRINKING}
         scale = min(losses, key=lambda s: losses[s])
         narrow = probabilities(_scaled(components, scale), model, data.x_test)
         chosen = {"scale": scale, "training_nll": losses[scale]}
