@@ -73,7 +73,8 @@ def pose(
         raise ConfigError(f"exclude: there is no parameter '{path}'")
     wide = not ORDINARY[0] < norm0 * norm1 < ORDINARY[1]  # NaN, an overflow times zero, is not between them either
     marginals, features = [], []
-    for path, layout in layouts(spec).items():
+    for layout in (piece for pieces in layouts(spec).values() for piece in pieces):
+        path = layout.path
         if path in exclude or _is_integer(means0[path]) or _is_integer(means1[path]):
             continue
         ours, theirs = (_marginals(means, stds, layout, wide) for means, stds in ((means0, stds0), (means1, stds1)))
@@ -149,7 +150,7 @@ def gain_of_units(problem: Problem, group: str, perms: Perms, perm: np.ndarray) 
 def factored(array: np.ndarray, layout: Layout) -> np.ndarray:
     """Returns the array in factored shape; half precision is widened before anything is summed."""
     array = array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
-    return array.reshape(layout.shape)
+    return layout.factored(array)
 
 
 def norm(array: np.ndarray) -> float:
@@ -195,7 +196,7 @@ def _host_arrays(posterior: Posterior | Tree, spec: PermutationSpec, role: str) 
 def _fitting_paths(tree: Tree, spec: PermutationSpec) -> list[str]:
     """The paths of a tree that fits the spec and has no leading axes."""
     known, flat = layouts(spec), flatten(tree)
-    if flat.keys() == known.keys() and all(np.shape(leaf) == known[path].full for path, leaf in flat.items()):
+    if flat.keys() == known.keys() and all(np.shape(leaf) == spec.shape(path) for path, leaf in flat.items()):
         return list(flat)
     if isinstance(tree, list | tuple) and flat.keys() != known.keys():
         raise PosteriorError("align moves one source; call it once for each, or bring all together with align_many")

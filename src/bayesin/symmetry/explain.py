@@ -49,7 +49,8 @@ def explain(spec: PermutationSpec) -> Explanation:
         FixedLine(_name(spec, path, number), factor.size, factor.reason)
         for path, axes in spec.parameters
         for number, axis in enumerate(axes)
-        for factor in axis
+        for term in axis
+        for factor in term
         if not factor.group
     ]
     return Explanation(tuple(groups), tuple(fixed))
@@ -57,4 +58,5 @@ def explain(spec: PermutationSpec) -> Explanation:
 
 def _name(spec: PermutationSpec, path: str, number: int) -> str:
     axis = spec.axes[path][number]
-    return f"{path}[{number}]" + (f" = {write_axis(axis)}" if len(axis) > 1 else "")
+    plain = len(axis) == 1 and len(axis[0]) < 2 and not any(factor.outer for factor in axis[0])
+    return f"{path}[{number}]" + ("" if plain else f" = {write_axis(axis)}")
