@@ -81,7 +81,8 @@ def test_regression_file_is_seen(tmp_path):
     x = np.random.default_rng(0).normal(size=(20, 2)).astype(np.float32)
     path = tmp_path / "line.npz"
     np.savez(path, x_train=x, y_train=x.sum(1), x_test=x, y_test=x.sum(1))
-    assert Train(data=str(path)).config().training.likelihood == "gaussian"
+    train = Train(data=str(path))
+    assert train.config(train.data_file()).training.likelihood == "gaussian"
 
 
 def test_a_misspelt_data_set_leaves_nothing_behind(tmp_path, capsys):

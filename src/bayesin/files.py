@@ -8,10 +8,11 @@ Files may come from strangers: only regular files are opened (a pipe would block
 checked before memory is taken.
 """
 
+import hashlib
 import os
 import secrets
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -53,6 +54,21 @@ def read_bytes(path: Path | str, limit: int = 1 << 40) -> bytes:
             return file.read()
         except OSError as error:
             raise ArtifactError(f"cannot read {path}: {error.strerror or error}") from None
+
+
+def content_hash(parts: Iterable[bytes | memoryview]) -> str:
+    """The SHA-256 of some pieces of content in their order, each with its length, in hexadecimal.
+
+    Example:
+        >>> content_hash([b"ab", b"c"]) == content_hash([b"a", b"bc"])
+        False
+    """
+    digest = hashlib.sha256()
+    for part in parts:
+        view = memoryview(part).cast("B")
+        digest.update(view.nbytes.to_bytes(8, "little"))
+        digest.update(view)
+    return digest.hexdigest()
 
 
 def write_with(path: Path | str, fill: Callable[[BinaryIO], Any]) -> Path:

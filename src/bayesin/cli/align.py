@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import jax
 import tyro
 
 from ..errors import ConfigError
 from ..lab.runs import AlignedPair, ModelChoice, PosteriorPair, align_pair, find_posterior, load_pair
+from ..randomness import seed_key
 from ..store import save_alignment, save_posterior
 from .main import Common
 from .output import Output
@@ -69,7 +69,7 @@ def align_and_show(
     with out.progress("aligning", None) as bar:
         aligned = align_pair(
             pair,
-            key=jax.random.key(key),
+            key=seed_key(key),
             cost=cost,
             restarts=restarts,
             max_sweeps=max_sweeps,

@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import jax
 import tyro
 
 from ..data import Dataset
@@ -18,6 +17,7 @@ from ..lab.runs import (
     Measured,
     ModelChoice,
     PosteriorFile,
+    doubts_about_data,
     find_posterior,
     first_of_each_class,
     load_pair,
@@ -25,6 +25,7 @@ from ..lab.runs import (
 )
 from ..likelihoods import Categorical, Likelihood, Normal
 from ..paths import geodesic, mixture
+from ..randomness import seed_key
 from .align import align_and_show
 from .main import Common
 from .output import Output, duration
@@ -77,6 +78,8 @@ class Barrier(ModelChoice, Common):
         numbers = _numbers_file(self.out)
         files = find_posterior(self.first), find_posterior(self.second)
         pair = load_pair(*files, self, spec=self.spec, symmetry=self.align, data_needed=True)
+        if doubts := doubts_about_data(pair.data, *files):
+            out.warn(doubts)
         measured = MeasuredPair(pair, {}, prior_variance=files[0].prior_variance)
         likelihood = self._likelihood(measured.data)
         result: dict[str, Any] = {"format": BARRIER_FORMAT, "version": 1}
@@ -115,7 +118,7 @@ class Barrier(ModelChoice, Common):
                 paths,
                 measured.model.apply,
                 sets,
-                key=jax.random.key(self.key),
+                key=seed_key(self.key),
                 taus=self.taus,
                 on_point=lambda done, points, note: bar.update(done, note, points),
                 likelihood=likelihood,
@@ -148,7 +151,7 @@ class Barrier(ModelChoice, Common):
         with out.progress("plane", None) as bar, clock("plane"):
             measured = with_plane(
                 measured,
-                key=jax.random.key(self.key),
+                key=seed_key(self.key),
                 work=2 * self.taus * self.samples * len(data.x_test),
                 on_point=lambda done, points: bar.update(done, "", points),
                 likelihood=likelihood,

@@ -19,6 +19,7 @@ from ..lab.runs import (
     ModelChoice,
     PosteriorFile,
     dataset_of,
+    doubts_about_data,
     find_posterior,
     model_of,
     point_of,
@@ -28,6 +29,7 @@ from ..lab.runs import (
 )
 from ..models import Model
 from ..posteriors import Samples
+from ..randomness import seed_key
 from ..store import save_posterior, write_tensors
 from ..symmetry import PermutationSpec
 from .main import Common
@@ -92,6 +94,8 @@ class Fold(ModelChoice, Common):
 
     def _run(self, out: Output, file: PosteriorFile, places: list[Path]) -> dict[str, Any]:
         data = dataset_of(self, file, needed=self.match != "weights")
+        if doubts := doubts_about_data(data, file):
+            out.warn(doubts)
         model = model_of(self, data, file)
         samples = read_samples(file, model)[:: self.every]
         spec, spec_from = verified_spec(file, model, data, samples[0], path=self.spec)
@@ -131,7 +135,7 @@ class Fold(ModelChoice, Common):
             return compact(
                 samples,
                 spec,
-                key=jax.random.key(self.key),
+                key=seed_key(self.key),
                 reference=reference,
                 match=self.match,
                 family=self.family,
@@ -148,7 +152,7 @@ class Fold(ModelChoice, Common):
     ) -> dict[str, Score]:
         if self.untested or model is None or data is None or data.classes is None:
             return {}
-        key = jax.random.fold_in(jax.random.key(self.key), 1)
+        key = jax.random.fold_in(seed_key(self.key), 1)
         with out.progress("comparing predictions", None):
             return scores(samples, compacted, model.apply, (data.x_test, data.y_test), key=key, draws=self.draws)
 
