@@ -13,12 +13,6 @@ from bayesin.inference import VI, Training
 TINY = ["train", "--width", "8", "--depth", "1", "--limit", "200", "--batch", "50", "--test-samples", "4"]
 
 
-@pytest.fixture(autouse=True)
-def own_cache(monkeypatch, tmp_path_factory):
-    """The compilation cache is the process's: tests share one, and leave the user's alone."""
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "compiled"))
-
-
 def test_train_prints_a_table_and_writes_a_run(tmp_path, capsys):
     assert main([*TINY, "--epochs", "3", "--members", "2", "--out", str(tmp_path / "run")]) == 0
     shown = capsys.readouterr().out
