@@ -2,6 +2,7 @@
 
 from .arrays import from_arrays as from_arrays
 from .dataset import Dataset as Dataset
+from .dataset import stratified as stratified
 from .download import Fetched as Fetched
 from .download import fetch as fetch
 from .folders import Found as Found
