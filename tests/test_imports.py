@@ -28,6 +28,7 @@ ORDER = (
     "store",
     "inference",
     "paths",
+    "rescaling",
     "evaluation",
     "compact",
     "lab",

@@ -10,7 +10,7 @@ from ...files import read_bytes
 from ..report import card, publish
 from .catalogue import find
 
-VERDICTS = ("confirmed", "partly", "not confirmed", "not measured")
+VERDICTS = ("confirmed", "partly", "not confirmed", "not decided", "not measured")
 
 
 def write_page_of(out: Path, result: Mapping[str, Any], figures: Sequence[Path]) -> Path:

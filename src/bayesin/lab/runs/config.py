@@ -10,7 +10,7 @@ A preset names settings as differences from the defaults:
 Prior variances are those of the first paper where it says them (MNIST MLP 0.01, CIFAR-10 MLP 0.0025, CIFAR-10
 ResNet20 0.01); Fashion-MNIST is treated as MNIST, CIFAR-100 as CIFAR-10. Its epochs on CIFAR-10, its optimiser
 and schedule are unknown: 100 epochs, momentum and cosine are ours. ResNet20 warms up and clips, without which
-gradient descent at 0.05 can diverge.
+gradient descent at 0.05 can diverge, and so does the transformer.
 """
 
 import dataclasses
@@ -51,6 +51,7 @@ _NETWORKS = {  # what follows from the network
     "resnet20": {"warmup": 500, "clip": 5.0},
     "rnn": {"clip": 1.0},  # gradients through many steps can explode
     "lstm": {"clip": 1.0},
+    "vit": {"warmup": 500, "clip": 1.0},
 }
 _PRIORS = {  # what follows from the data
     ("cifar10", "mlp"): {"prior_variance": 0.0025},
@@ -120,7 +121,7 @@ class RunConfig:
 
     def to_json(self) -> dict[str, Any]:
         """The config as plain data; `from_json` reads it back."""
-        network = {"depth": self.depth} if self.model == "mlp" else {"norm": self.norm}
+        network = {"depth": self.depth} if self.model in ("mlp", "vit") else {"norm": self.norm}
         width = {} if self.width is None else {"width": self.width}
         content = {} if self.data_content is None else {"content": self.data_content}
         return _FORMAT | {
