@@ -107,7 +107,7 @@ def pose(
 
 
 def pose_given(spec: PermutationSpec, similarities: Mapping[str, np.ndarray]) -> Problem:
-    """Returns the problem in which all evidence is similarities of units, of the shapes that `GroupSimilarity` has."""
+    """Returns the problem in which all evidence is similarities of units, shaped as in `GroupSimilarity`."""
     structure = structure_of(spec)
     given = {group: GroupSimilarity(matrix) for group, matrix in similarities.items()}
     dtype = np.result_type(np.float32, *similarities.values())

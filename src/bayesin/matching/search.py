@@ -134,15 +134,16 @@ def descend(
 def starts(spec: PermutationSpec, key: jax.Array, count: int, init: Perms | None, has_order: bool) -> list[Start]:
     """Returns `count` starts: the given one if there is one, an anchored one, the identity, then random ones.
 
-    An order that was given is followed from the first sweep on, so that implementations can be compared: there the
-    identity comes first.
+    An order that was given is followed from the first sweep on, so that implementations can be compared: then no
+    start is anchored.
     """
-    known = [Start("anchored", spec.identity(), True), Start("identity", spec.identity(), False)]
-    if has_order:
-        known.reverse()
-    if init is not None:
-        known = [Start("init", init, False), known[0]]
-    drawn = [Start(f"random {n}", spec.random(jax.random.fold_in(key, n + 1)), False) for n in range(1, count - 1)]
+    known = [Start("anchored", spec.identity(), True)] * (not has_order)
+    known = (
+        [Start("init", init, False), *known]
+        if init is not None
+        else [*known, Start("identity", spec.identity(), False)]
+    )
+    drawn = [Start(f"random {n}", spec.random(jax.random.fold_in(key, n + 1)), False) for n in range(1, count)]
     return [*known, *drawn][:count]
 
 
