@@ -10,8 +10,8 @@ standard deviation over data are those of the two ends, interpolated:
 The map is folded into parameters (`symmetry/unit_maps.py`), stds scaled along, so that a point of the path is a
 posterior like any other. A site that has no parameters of its own, such as the sum of a residual stream, follows from
 those that have. Correcting one site changes what comes after it, so they are corrected one after the other, in the
-order of evaluation, each measured after those before it: all at once overshoots, and left a ResNet20 worse than it was.
-The data need no labels. The ends are left as they are, to the bit.
+order of evaluation, each measured after those before it: all at once overshoots, and left a ResNet20 worse than it
+was. The data need no labels. The ends are left as they are, to the bit.
 
 With labels the same maps are then fitted to the loss, some 0.3 % of the parameters; so are those of the ends, lest a
 path seem better than its ends for having been trained.
@@ -193,7 +193,7 @@ def _mean_and_spread(sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _map(now: tuple[np.ndarray, np.ndarray], then: tuple[np.ndarray, np.ndarray]) -> tuple[Array, Array]:
-    """(a, b) that give the moments `then` to units that have those of `now`; a unit that never varies is only moved."""
+    """(a, b) that give the moments `then` to units that have those of `now`; one that never varies is only moved."""
     (mean, spread), (wanted_mean, wanted_spread) = now, then
     alive = spread > 1e-6 * (np.abs(mean) + 1e-6)
     a = np.where(alive, wanted_spread / np.where(alive, spread, 1.0), 1.0)

@@ -6,7 +6,7 @@ ece        Σ_b (n_b / N) |accuracy_b − confidence_b| over 15 bins of equal wi
 brier      mean_i Σ_c (p_i(c) − [c = y_i])²,  between 0 and 2
 agreement  share of examples on which two predictions name the same class
 total variation   mean_i ½ Σ_c |p_i(c) − q_i(c)|,  between 0 and 1
-temperature   T of least nll for probabilities p^(1/T), renormalised: above 1 where predictions are too sure of themselves
+temperature   T of least nll for probabilities p^(1/T), renormalised; above 1 where they are too sure
 """
 
 from typing import Any, NamedTuple

@@ -8,9 +8,9 @@ Unit i of the reference is compared with unit j of a network over all examples (
 Only units × units matrices are kept, so data and activations of any length pass through. A unit that never varies
 correlates with nothing. The matrices serve the search as similarities that are given outright.
 
-The cost `Activations` compares two posteriors at every site of a group (`symmetry/activations.py`), draw by draw. There
-the program is split in two, what the network computes and the products of it, one for each shape: as one program
-the products are compiled together with all norms of the network, which takes minutes on a GPU.
+The cost `Activations` compares two posteriors at every site of a group (`symmetry/activations.py`), draw by draw.
+There the program is split in two, what the network computes and the products of it, one for each shape: as one
+program the products are compiled together with all norms of the network, which takes minutes on a GPU.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,7 +46,7 @@ class CrossMoments(NamedTuple):
 def cross_moments(
     sites: Sites, target: Sequence[Tree], source: Sequence[Tree], x: Shaped[np.ndarray, "examples ..."]
 ) -> list[CrossMoments]:
-    """Returns the covariances of target's and source's units at every site; draw s of one goes with draw s of the other."""
+    """Returns the covariances of target's and source's units at every site, draw s of one with draw s of another."""
     totals = None
     for chunk in site_chunks(sites, target[0], x):
         for ours, theirs in zip(target, source, strict=True):

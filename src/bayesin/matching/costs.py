@@ -68,7 +68,7 @@ Pair = tuple[np.ndarray, np.ndarray]
 class Cost(Protocol):
     """What `align` minimises. `features` or `similarities` is required; the rest is optional.
 
-    `bound(target, source, spec) -> Cost` is asked first: the cost of this pair, where it must look at both as a whole;
+    `bound(target, source, spec) -> Cost` is asked first: the cost of this pair, where it needs the whole of both;
     `similarities(target, source, spec) -> {group: GroupSimilarity}` adds evidence that is given outright;
     `value(target, source) -> float` is the cost of one tensor whose source has been moved, where that is not the
     squared distance of the features; `check(marginals, path, role)` refuses tensors that the cost cannot compare;
@@ -77,6 +77,16 @@ class Cost(Protocol):
 
     def features(self, target: Marginals, source: Marginals) -> Iterable[Pair]:
         """Pairs of arrays shaped like the tensor; the cost falls by twice what their inner products gain."""
+        ...
+
+
+class GivenCost(Protocol):
+    """A cost all of whose evidence is given outright."""
+
+    def similarities(
+        self, target: Posterior | Tree, source: Posterior | Tree, spec: PermutationSpec
+    ) -> Mapping[str, GroupSimilarity]:
+        """How alike the units of each group are."""
         ...
 
 
@@ -277,7 +287,7 @@ class _Blended:
         return total
 
 
-CostLike = str | Cost | Callable[[Marginals, Marginals], Iterable[Pair]]
+CostLike = str | Cost | GivenCost | Callable[[Marginals, Marginals], Iterable[Pair]]
 NAMES: Mapping[str, Cost] = {"wasserstein": Wasserstein(), "means": Means(), "kl": KL()}
 
 

@@ -16,9 +16,9 @@ filter response normalisation, which divides each channel by its root mean squar
 
 and is followed by a rectifier with a learned threshold for each channel, `max(y, tau)`, in place of ReLU.
 
-The transformer cuts an image into patches of 4 × 4 pixels and reads off the mean of all tokens. Its norms come first in
-each block; queries, keys and values are separate arrays (units, heads, units of a head), so that heads and the units
-inside them can be permuted.
+The transformer cuts an image into patches of 4 × 4 pixels and reads off the mean of all tokens. Its norms come first
+in each block; queries, keys and values are separate arrays (units, heads, units of a head), so that heads and the
+units inside them can be permuted.
 
 References: He et al. 2016 (CIFAR variant); Ainsworth et al. 2023 for LayerNorm and the shortcuts; Singh and Krishnan
 2020, Filter Response Normalization Layer; Dosovitskiy et al. 2021, vision transformers.

@@ -153,7 +153,7 @@ def find_sites(apply: Apply, params: Tree, x: Any, spec: PermutationSpec) -> Sit
 
 @contextmanager
 def on_host() -> Iterator[None]:
-    """Computes on the processor, where there is an accelerator too: a few inputs are not worth a compilation there."""
+    """Computes on the processor even beside an accelerator: a few inputs are not worth a compilation there."""
     try:
         processor = jax.local_devices(backend="cpu")[0]
     except RuntimeError:  # it was not asked for when JAX started

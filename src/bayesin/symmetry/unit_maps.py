@@ -69,7 +69,7 @@ def find_unit_maps(sites: Sites, params: Tree, x: Any, spec: PermutationSpec) ->
 def apply_unit_maps(
     tree: Tree, spec: PermutationSpec, unit_maps: Sequence[UnitMap], maps: Maps, *, std: bool
 ) -> Tree:
-    """Returns parameters, or with `std` their stds, after every unit's value became `a · value + b`. May be traced."""
+    """Returns parameters, or with `std` their stds, with every unit's value v made `a · v + b`. May be traced."""
     flat, layout = dict(flatten(tree)), layouts(spec)
     for unit_map, (a, b) in zip(unit_maps, maps, strict=True):
         for path in (unit_map.gain, unit_map.bias):
@@ -109,8 +109,8 @@ def _remembered(known: _Known) -> tuple[UnitMap, ...]:
     for group in known.spec.sizes:
         if group not in covered:
             raise ModelError(
-                f"the units of group '{group}' have no gain and bias (or incoming weights and bias) of their own that "
-                "could rescale them; give each layer a bias, or leave the path as it is"
+                f"the units of group '{group}' have no gain and bias (or incoming weights and bias) of their own "
+                "that could rescale them; give each layer a bias, or leave the path as it is"
             )
     return tuple(found)
 

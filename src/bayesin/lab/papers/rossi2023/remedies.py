@@ -1,10 +1,10 @@
 """What is left of the barriers of well-trained networks, and what removes it. Ours, after Rossi et al. 2023.
 
-Every pair of posteriors is matched by nothing, by weights (W2), by what its units compute, and by both; each time the
-loss is measured along the geodesic, along the path that keeps the spread of every unit (`rescale`), and, for some, along
-that path with its unit maps fitted to labels. Beside each barrier stand the drop of accuracy and the barrier that is
-left after a temperature was fitted at every τ. Pairs share no posterior. A remedy is chosen by its barrier on training
-examples that no network saw, and judged by the test set.
+Every pair of posteriors is matched by nothing, by weights (W2), by what its units compute, and by both; each time
+the loss is measured along the geodesic, along the path that keeps the spread of every unit (`rescale`), and, for
+some, along that path with its unit maps fitted to labels. Beside each barrier stand the drop of accuracy and the
+barrier that is left after a temperature was fitted at every τ. Pairs share no posterior. A remedy is chosen by its
+barrier on training examples that no network saw, and judged by the test set.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -131,6 +131,7 @@ GOALS: Mapping[str, tuple[float, float | None]] = {
 }
 UNSEEN = 2_000  # training examples that no network sees
 SEEN = {"mnist": 58_000, "fashion-mnist": 58_000, "cifar10": 48_000, "cifar100": 48_000}
+DEPTHS = {"mlp": 3, "resnet20": 3, "vit": 4}  # hidden layers or blocks; ResNet20 does not ask
 MEMBERS = {"smoke": 2, "cpu": 4, "paper": 6}
 ALL = tuple(MATCHINGS)
 
@@ -177,9 +178,10 @@ def _config(
     scale: str, data: str, model: str, named: str, *, width: int, limit: int = 0, **changes: Any
 ) -> RunConfig:
     fields = preset(named, data, model) | {"members": MEMBERS[scale]} | changes
-    depth = {"depth": 4} if model == "vit" else {}
     training = make_training("vi", fields)
-    return RunConfig(data, model, training, width=width, limit=limit or SEEN[data], test_samples=8, **depth)
+    return RunConfig(
+        data, model, training, width=width, limit=limit or SEEN[data], test_samples=8, depth=DEPTHS[model]
+    )
 
 
 def _remedies(case: Case, scale: str) -> list[Task]:
@@ -269,8 +271,9 @@ def judge(records: Sequence[Record]) -> list[Finding]:
         before = f" (W2 and geodesic {format_mean_std(100 * plain.share, 1, count=False)} %)" if plain else ""
         ours = (
             f"{MATCHINGS[best[0]]}, {PATHS[best[1]]}: {format_mean_std(100 * column.share, 1)} % of "
-            f"{format_mean_std(naive.nats, 2, count=False)} nats{before}, {format_mean_std(column.points, 1, count=False)} "
-            f"points of accuracy lost, calibrated {format_mean_std(column.calibrated, 3, count=False)} of "
+            f"{format_mean_std(naive.nats, 2, count=False)} nats{before}, "
+            f"{format_mean_std(column.points, 1, count=False)} points of accuracy lost, "
+            f"calibrated {format_mean_std(column.calibrated, 3, count=False)} of "
             f"{format_mean_std(naive.calibrated, 3, count=False)} nats; test accuracy {_accuracy(of_case):.1f} %"
         )
         findings.append(Finding(f"{title}: at most {goal:.0%} left{lost}", "not in the paper", ours, verdict, reason))
@@ -285,7 +288,8 @@ def _verdict(column: Column, naive: Column, goal: float, points: float | None) -
     if len(column.share) < 2:
         return "not decided", "one pair has no spread"
     verdicts = [_against(column.share, goal)] + ([] if points is None else [_against(column.points, points)])
-    worst = max(verdicts, key=["confirmed", "not decided", "not confirmed"].index)
+    order: tuple[Verdict, ...] = ("confirmed", "not decided", "not confirmed")
+    worst = order[max(map(order.index, verdicts))]
     return (
         worst,
         f"{column.share.mean():.1%} left, standard error {_error(column.share):.1%} over {len(column.share)} pairs",
