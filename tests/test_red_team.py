@@ -4,7 +4,12 @@ Most need no training: what does shares the runs of two fixtures.
 """
 
 import dataclasses
+import hashlib
+import json
+import resource
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import jax
@@ -150,3 +155,60 @@ def test_hashes_of_published_data_are_those_of_version_01():
     assert config.hash == dataclasses.replace(config, data_content="0" * 64).hash
     npz = dataclasses.replace(config, data="points.npz")
     assert npz.hash != dataclasses.replace(npz, data_content="0" * 64).hash
+
+
+@contextmanager
+def quota(size: int) -> Iterator[None]:
+    """Files may not grow beyond so many bytes meanwhile."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def contents(folder: str) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in sorted(Path(folder).rglob("*")) if path.is_file()}
+
+
+ALIGN = ["align", "run#0", "run#1", "--out", "al"]
+BARRIER = ["barrier", "run#0", "run#1", "--samples", "4", "--taus", "3", "--sets", "test", "--out", "b"]
+
+
+def test_2_what_a_forced_result_would_replace_stays_until_the_new_one_is_whole(project, capsys):
+    assert said_by(capsys, *ALIGN)[0] == 0
+    before = contents("al")
+    with quota(1000):
+        code, said = said_by(capsys, *ALIGN, "--force")
+    assert code == 2 and "al/posterior-0.safetensors: File too large" in said
+    assert contents("al") == before
+    assert said_by(capsys, *ALIGN, "--force")[0] == 0 and contents("al").keys() == before.keys()
+
+
+def test_4_numbers_and_page_are_of_one_making(project, capsys):
+    assert said_by(capsys, *BARRIER)[0] == 0
+    before = contents("b")
+    with quota(1_000):  # nothing can be written
+        code, said = said_by(capsys, *BARRIER, "--key", "1")
+    assert code == 2 and "b/barrier.json: File too large" in said
+    assert contents("b") == before
+    with quota(50_000):  # the numbers can, the page of 4 MB cannot
+        code, said = said_by(capsys, *BARRIER, "--key", "2")
+    assert code == 2 and "b/report.html: File too large" in said
+    assert contents("b").keys() == {"b/barrier.json"} and read_json("b/barrier.json")["key"] == 2
+    assert said_by(capsys, "report", "b")[0] == 0  # of the numbers that are there
+
+
+@pytest.mark.parametrize("mark", ["", "{}", "true to the file"])
+def test_14_a_planted_mark_gives_no_right_to_replace(project, capsys, mark):
+    assert said_by(capsys, *ALIGN)[0] == 0
+    before = contents("al")
+    if mark.startswith("true"):
+        digests = {Path(name).name: hashlib.sha256(content).hexdigest() for name, content in before.items()}
+        mark = json.dumps({"format": "bayesin-unfinished", "version": 1, "files": digests | {"x": ""}, "gone": []})
+    Path("al/.unfinished").write_text(mark)
+    code, said = said_by(capsys, *ALIGN)
+    assert code == 2 and "--force" in said
+    Path("al/.unfinished").unlink()
+    assert contents("al") == before

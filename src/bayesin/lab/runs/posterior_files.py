@@ -20,6 +20,7 @@ import numpy as np
 
 from ...data import Dataset, published_content
 from ...errors import ArtifactError, ConfigError, DataError, did_you_mean
+from ...file_sets import check_one_making
 from ...json_files import expect, read_json
 from ...models import Model, build
 from ...posteriors import Samples
@@ -113,6 +114,7 @@ def find_posterior(text: str) -> PosteriorFile:
         raise ConfigError(f"'{text}': after # comes the number of a member, such as {base}#1")
     path, member = Path(base), int(number) if number else None
     if path.is_dir():
+        check_one_making(path)
         path, member = _in_folder(path, member)
     elif not path.exists():
         raise ConfigError(f"there is no run folder or file '{base}'{_suggestion(path)}")
