@@ -39,6 +39,7 @@ FILES = {
     "compact.json": "the numbers of the table, and settings",
     "posterior-0.safetensors": "the Gaussian",
 }
+SCORES = {"agreement": ".4f", "TV": ".4f", "accuracy": ".2%", "NLL": ".3f", "ECE": ".3f"}  # in the order of `Score`
 
 
 @dataclass(frozen=True)
@@ -197,7 +198,7 @@ def _show(out: Output, spec: PermutationSpec, spec_from: str, compacted: Compact
     if tested:
         title = "Predictions on the test set, against those of the samples"
         rows = [
-            [PREDICTIONS[name], f"{score.agreement:.4f}", f"{score.total_variation:.4f}", f"{score.accuracy:.2%}"]
+            [PREDICTIONS[name], *(format(value, how) for value, how in zip(score, SCORES.values(), strict=True))]
             for name, score in tested.items()
         ]
-        out.table(title, ["of", "agreement", "total variation", "accuracy"], rows)
+        out.table(title, ["of", *SCORES], rows)
