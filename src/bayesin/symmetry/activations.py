@@ -194,10 +194,12 @@ def _remembered(
 
 @lru_cache(maxsize=16)
 def _joined(sites: Sites) -> Sites:
-    """Built once, since each is a program of its own."""
+    """Built once, since each is a program of its own; the same where no value has two groups."""
     by_value: dict[int, list[Site]] = {}
     for site in sites.sites:
         by_value.setdefault(site.number, []).append(site)
+    if len(by_value) == len(sites.sites):
+        return sites
     together = []
     for number, of_value in by_value.items():
         of_value.sort(key=lambda site: site.axes)
