@@ -70,7 +70,7 @@ class Rescaled:
     def _rescaled(self, tau: float) -> Gaussian:
         point, wanted = as_gaussian(self.path(tau)), self._wanted(tau)
         for number, then in enumerate(wanted):
-            now = self._network.moments(point)[number]
+            (now,) = self._network.moments(point, number)
             point = self._network.mapped(point, [_map(now, then)], number)
         return point
 
@@ -155,13 +155,13 @@ class _Network:
         self.unit_maps = find_unit_maps(self.sites, params, x, spec)
         self.chunks: list[Chunks] = list(site_chunks(self.sites, params, x[:MEASURED]))
 
-    def moments(self, posterior: Gaussian) -> UnitMoments:
-        """Mean and spread of every unit over examples, places and draws."""
-        totals = None
+    def moments(self, posterior: Gaussian, only: int | None = None) -> UnitMoments:
+        """Mean and spread of every unit over examples, places and draws, at all sites that have a map or at one."""
+        totals, wanted = None, self.unit_maps if only is None else self.unit_maps[only : only + 1]
         for params in draws_of(posterior, self.samples, self.key, 0):
             for chunk in self.chunks:
                 values = self.sites(params, chunk.x)
-                sums = jax.device_get([_sums(values[unit_map.site], chunk.weight) for unit_map in self.unit_maps])
+                sums = jax.device_get([_sums(values[unit_map.site], chunk.weight) for unit_map in wanted])
                 wide = [np.asarray(part, np.float64) for part in sums]
                 totals = wide if totals is None else [a + b for a, b in zip(totals, wide, strict=True)]
         return [_mean_and_spread(part) for part in totals or ()]
