@@ -18,6 +18,7 @@ ORDER = (
     "locks",
     "files",
     "json_files",
+    "file_sets",
     "chunks",
     "likelihoods",
     "data",

@@ -50,9 +50,14 @@ class Marginals(NamedTuple):
 
 
 class GroupSimilarity(NamedTuple):
-    """How alike the units of one group are: the cost is `constant − 2 Σ_i matrix[i, perm[i]]`."""
+    """How alike the units of one group are: the cost is `constant − 2 Σ_i matrix[i, perm[i]]`.
 
-    matrix: np.ndarray  # (units of the target, units of the source)
+    The matrix of an indexed group has axes in front: its outer factors in the target, then those of them that are
+    groups themselves in the source. Dimensions of heads: (heads of the target, heads of the source, units, units);
+    units of scanned layers, which stay in their layer: (layers, units, units). See `similarity_shape`.
+    """
+
+    matrix: np.ndarray  # (…, units of the target, units of the source)
     constant: float = 0.0
 
 
@@ -352,13 +357,27 @@ def group_similarities(
     for group, (matrix, _) in given.items():
         if group not in spec.sizes:
             raise ConfigError(f"cost '{name_of(cost)}' gives a similarity of '{group}', which the spec does not have")
-        shape = (spec.sizes[group],) * 2
+        shape = similarity_shape(spec, group)
         if matrix.shape != shape or not np.isfinite(matrix).all():
             raise ConfigError(
                 f"cost '{name_of(cost)}' gives group '{group}' a similarity of shape {matrix.shape}; "
                 f"it needs finite numbers of shape {shape}"
             )
     return given
+
+
+def similarity_shape(spec: PermutationSpec, group: str) -> tuple[int, ...]:
+    """Shape of the similarity of a group's units.
+
+    Example:
+        >>> spec = PermutationSpec.parse({"w": ["layer * h[layer] * q[layer, h]"]},
+        ...                              {"h[layer]": 4, "q[layer, h]": 3}, fixed={"layer": 2})
+        >>> similarity_shape(spec, "h"), similarity_shape(spec, "q")
+        ((2, 4, 4), (2, 4, 4, 3, 3))
+    """
+    *outer, size = spec.perm_shape(group)
+    twice = [n for n, name in zip(outer, spec.outer(group), strict=True) if name in spec.sizes]
+    return (*outer, *twice, size, size)
 
 
 def tensor_value(cost: Cost, target: Marginals, source: Marginals) -> float:
@@ -376,9 +395,14 @@ def squared_distance(first: np.ndarray, second: np.ndarray) -> float:
     first, second = first.reshape(-1), second.reshape(-1)
     total = 0.0
     for start in range(0, first.size, CHUNK):
-        gap = first[start : start + CHUNK] - second[start : start + CHUNK]
+        gap = widened(first[start : start + CHUNK]) - widened(second[start : start + CHUNK])
         total += float(gap @ gap)
     return total
+
+
+def widened(array: np.ndarray) -> np.ndarray:
+    """Returns the array in at least single precision, in which half precision is summed."""
+    return array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
 
 
 @dataclass(frozen=True)

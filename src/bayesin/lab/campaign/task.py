@@ -18,11 +18,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...data import Dataset, load, stratified
+from ...data import Dataset, stratified
 from ...json_files import json_text, plain
 from ...models import Model
 from ...symmetry import Apply, PermutationSpec
-from ..runs import PosteriorPair, RunConfig, build_model, discover_and_verify, find_posterior, read_posterior
+from ..runs import (
+    PosteriorPair,
+    RunConfig,
+    build_model,
+    discover_and_verify,
+    find_posterior,
+    load_run_data,
+    read_posterior,
+)
 
 
 @dataclass(frozen=True)
@@ -52,9 +60,9 @@ class TaskContext:
     def prepared(self, config: RunConfig) -> tuple[Dataset, Model]:
         """Data and network of a run."""
         with self._lock:
-            source = (config.data, config.limit, config.normalise)
+            source = config.about_data
             if source not in self._data:
-                self._data[source] = load(config.data, self.root, config.limit, normalise=config.normalise)
+                self._data[source] = load_run_data(source, self.root)
             if config.network not in self._models:
                 self._models[config.network] = build_model(config, self._data[source])
             return self._data[source], self._models[config.network]
