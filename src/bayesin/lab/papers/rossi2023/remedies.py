@@ -381,8 +381,8 @@ REMEDIES = Reproduction(
         "ResNet20: gradient descent 0.05, warm-up 500, clipping, cosine, bfloat16, no augmentation; 80 epochs with "
         "LayerNorm (60 with 64 features), 60 with FilterResponseNorm; the transformer likewise, 60 epochs",
         "networks see all but 2,000 training examples; 1,000 of those choose the remedy and fit temperatures",
-        "activations and rescaling from 2,000 unlabelled training images, 2 draws (MLPs 8); the fit from 10,000 labelled ones, "
-        "300 steps of Adam at every τ and at both ends",
+        "activations and rescaling from 2,000 unlabelled training images, 2 draws (MLPs 8); the fit from 10,000 "
+        "labelled ones, 300 steps of Adam at every τ and at both ends",
         "32 draws on 5 τ (MLPs 9), in the precision of training; three pairs that share no posterior",
         "reached or missed: a standard error over pairs below or above the goal",
     ),
