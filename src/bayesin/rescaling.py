@@ -38,9 +38,10 @@ from .matching import draws_of, site_chunks
 from .paths import as_gaussian
 from .posteriors import Gaussian
 from .randomness import PRNGKey, check_key
-from .symmetry import PermutationSpec, Sites, UnitMap, apply_unit_maps, discover, find_sites, find_unit_maps
+from .symmetry import PermutationSpec, UnitMap, apply_unit_maps, discover, find_sites, find_unit_maps
 from .trees import Tree
 
+MEASURED = 2_000  # inputs at most on which units are measured; the fit to labels uses all
 LARGEST = 20.0  # factor; a unit that all but died on the way is not blown up beyond it
 BATCH, RATE = 250, 1e-2  # of the fit to labels
 
@@ -69,7 +70,7 @@ class Rescaled:
     def _rescaled(self, tau: float) -> Gaussian:
         point, wanted = as_gaussian(self.path(tau)), self._wanted(tau)
         for number, then in enumerate(wanted):
-            now = self._network.moments(point)[number]
+            (now,) = self._network.moments(point, number)
             point = self._network.mapped(point, [_map(now, then)], number)
         return point
 
@@ -99,7 +100,7 @@ def rescale(
     Args:
         path: from `geodesic`, or any function of τ that gives mean-field Gaussians or points.
         apply: the network, `apply(params, x)`.
-        x: inputs of the training set, a thousand or so; they need no labels.
+        x: inputs of the training set, a thousand or so; they need no labels. Units are measured on the first 2,000.
         key: decides the draws, the same for every τ.
         samples: draws of the weights over which mean and spread are taken; 0 takes the mean of the weights.
         spec: the groups of units; discovered where it is not given.
@@ -149,18 +150,18 @@ class _Network:
 
     def __init__(self, apply: Apply, params: Tree, x: np.ndarray, spec: PermutationSpec, key: PRNGKey, samples: int):
         self.apply, self.spec, self.x, self.key, self.samples = apply, spec, x, key, samples
-        everywhere = find_sites(apply, params, x, spec)
-        found = find_unit_maps(everywhere, params, x, spec)
-        self.sites = _mapped_sites(everywhere.joined, tuple(unit_map.site for unit_map in found))
-        self.unit_maps: tuple[UnitMap, ...] = found
-        self.chunks: list[Chunks] = list(site_chunks(self.sites, params, x))
+        # The program that `costs.Activations` runs as well: it computes a few sites too many, and is compiled once.
+        self.sites = find_sites(apply, params, x, spec).joined
+        self.unit_maps = find_unit_maps(self.sites, params, x, spec)
+        self.chunks: list[Chunks] = list(site_chunks(self.sites, params, x[:MEASURED]))
 
-    def moments(self, posterior: Gaussian) -> UnitMoments:
-        """Mean and spread of every unit over examples, places and draws."""
-        totals = None
+    def moments(self, posterior: Gaussian, only: int | None = None) -> UnitMoments:
+        """Mean and spread of every unit over examples, places and draws, at all sites that have a map or at one."""
+        totals, wanted = None, self.unit_maps if only is None else self.unit_maps[only : only + 1]
         for params in draws_of(posterior, self.samples, self.key, 0):
             for chunk in self.chunks:
-                sums = jax.device_get([_sums(value, chunk.weight) for value in self.sites(params, chunk.x)])
+                values = self.sites(params, chunk.x)
+                sums = jax.device_get([_sums(values[unit_map.site], chunk.weight) for unit_map in wanted])
                 wide = [np.asarray(part, np.float64) for part in sums]
                 totals = wide if totals is None else [a + b for a, b in zip(totals, wide, strict=True)]
         return [_mean_and_spread(part) for part in totals or ()]
@@ -168,12 +169,6 @@ class _Network:
     def mapped(self, posterior: Gaussian, maps: Maps, first: int = 0) -> Gaussian:
         """The posterior with every unit's value v made `a v + b` at sites from the first on."""
         return _mapped(posterior, maps, self.spec, self.unit_maps[first : first + len(maps)])
-
-
-@lru_cache(maxsize=16)
-def _mapped_sites(everywhere: Sites, numbers: tuple[int, ...]) -> Sites:
-    """The sites that have a map, as a program of their own that is compiled once."""
-    return Sites(everywhere.apply, tuple(everywhere.sites[number] for number in numbers), everywhere.sizes)
 
 
 @jax.jit

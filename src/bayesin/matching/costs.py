@@ -25,6 +25,7 @@ it, for evidence that is not in the weights. See docs/extending.md.
 References: Rossi et al. 2023, section 4; its appendix A drops the trace term by mistake.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
@@ -194,14 +195,21 @@ class Activations:
         )
         sites = find_sites(self.apply, ours[0], self.x, spec)
         moments = cross_moments(sites, ours, theirs, np.asarray(self.x))
-        return {group: self._of_group([moments[at] for at in sites.of(group)]) for group in spec.sizes}
+        return {
+            group: self._of_group([moments[at] for at in sites.of(group)], spec.perm_shape(group))
+            for group in spec.sizes
+        }
 
-    def _of_group(self, moments: list[Any]) -> GroupSimilarity:
+    def _of_group(self, moments: list[Any], units: tuple[int, ...]) -> GroupSimilarity:
         if self.compare == "correlation":
-            matrix = sum(map(correlated, moments))
-            return GroupSimilarity(np.asarray(matrix), 2.0 * len(moments) * len(moments[0].covariance))
-        constant = sum(float(variance.sum()) for part in moments for variance in part.variances)
-        return GroupSimilarity(np.asarray(sum(part.covariance for part in moments)), constant)
+            matrix, constant = sum(map(correlated, moments)), 2.0 * len(moments) * math.prod(units)
+        else:
+            matrix = sum(part.covariance for part in moments)
+            constant = sum(float(variance.sum()) for part in moments for variance in part.variances)
+        # From (units of all heads, the same) to (heads, heads, units, units).
+        outer, both = len(units) - 1, np.asarray(matrix).reshape(*units, *units)
+        order = [*range(outer), *range(outer + 1, 2 * outer + 1), outer, 2 * outer + 1]
+        return GroupSimilarity(both.transpose(order), constant)
 
 
 @dataclass(frozen=True, eq=False)
@@ -420,7 +428,7 @@ def _scale_of(
     cost: Cost, given: Mapping[str, GroupSimilarity], target: Posterior | Tree, source: Posterior | Tree
 ) -> float:
     """As much as the products of a cost can be: Σ |a| |b| over features, and half of the constants given."""
-    total = sum(0.5 * part.constant or float(np.abs(part.matrix).max(1).sum()) for part in given.values())
+    total = sum(0.5 * part.constant or float(np.abs(part.matrix).max(-1).sum()) for part in given.values())
     if hasattr(cost, "features"):
         for ours, theirs in zip(_all_marginals(target), _all_marginals(source), strict=True):
             if (ours.std is None) != (theirs.std is None):

@@ -13,6 +13,7 @@ Calls inside the jaxpr (`jit`, `relu`'s custom derivative) are entered; loops an
 they return is looked at.
 """
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
@@ -43,15 +44,11 @@ NON_LINEAR = ("max", "min", "tanh", "logistic", "exp", "erf", "erfc", "log1p", "
 NON_LINEAR += ("select_n", "gt", "ge", "lt", "le")  # a leaky rectifier chooses
 
 
-class Place(NamedTuple):
-    """Where a group shows: the number of a value in the order of evaluation, and the axis of its units."""
-
-    number: int
-    axis: int
-
-
 class Site(NamedTuple):
-    """A value before a non-linearity, and the axes along which its units are counted, each by one group."""
+    """A value, and the axes along which its units are counted, each by one group.
+
+    The units of an indexed group are those of each of its outer groups, whose axes come first.
+    """
 
     number: int  # of the value in the order of evaluation
     groups: tuple[str, ...]
@@ -81,7 +78,7 @@ class Sites:
 
     def of(self, group: str) -> list[int]:
         """The numbers of a group's sites in the list."""
-        return [number for number, site in enumerate(self.sites) if site.groups == (group,)]
+        return [number for number, site in enumerate(self.sites) if site.groups[-1] == group]
 
     def units(self, number: int) -> tuple[int, ...]:
         """How many units a site has, by group."""
@@ -111,11 +108,10 @@ def hidden_activations(apply: Apply, params: Tree, x: Any, spec: PermutationSpec
         >>> bool(jnp.allclose(activations(params, x)["g0"], jax.nn.relu(x @ params["w0"])))
         True
     """
-    places = {group: found[-1] for group, found in _followers(apply, params, x, spec, key).items()}
+    sites = {group: found[-1] for group, found in _followers(apply, params, x, spec, key).items()}
 
     def activations(params: Tree, x: Any) -> dict[str, Any]:
         computed = values(apply, params, x)
-        sites = {group: Site(place.number, (group,), (place.axis,)) for group, place in places.items()}
         return {group: _pick(computed, site, spec.sizes) for group, site in sites.items()}
 
     return activations
@@ -185,23 +181,28 @@ def _remembered(
         follows = _followers(apply, params, inputs.x, spec, jax.random.key(0))
     flow = _Flow(steps(apply, params, inputs.x))
     found = []
-    for group, places in follows.items():
-        carried = {place.number for place in places}
-        sites = [place for place in places if flow.is_site(place.number, carried)] or places[-1:]
-        found += [Site(place.number, (group,), (place.axis,)) for place in sites]
+    for group, carriers in follows.items():
+        carried = {site.number for site in carriers}
+        # Where the units of heads show, the heads are compared by them, in whatever order they are.
+        inside = {site.number for other, sites in follows.items() if group in spec.outer(other) for site in sites}
+        sites = [site for site in carriers if site.number not in inside]
+        found += [site for site in sites if flow.is_site(site.number, carried)] or sites[-1:]
     return Sites(apply, tuple(sorted(found)), spec.sizes)
 
 
 @lru_cache(maxsize=16)
 def _joined(sites: Sites) -> Sites:
-    """Built once, since each is a program of its own."""
+    """Built once, since each is a program of its own; the same where no value has two groups."""
     by_value: dict[int, list[Site]] = {}
     for site in sites.sites:
         by_value.setdefault(site.number, []).append(site)
+    if len(by_value) == len(sites.sites):
+        return sites
     together = []
     for number, of_value in by_value.items():
-        of_value.sort(key=lambda site: site.axes)
-        together.append(Site(number, *(sum(parts, ()) for parts in list(zip(*of_value, strict=True))[1:])))
+        group_of = {axis: group for site in of_value for axis, group in zip(site.axes, site.groups, strict=True)}
+        axes = tuple(sorted(group_of))
+        together.append(Site(number, tuple(group_of[axis] for axis in axes), axes))
     return Sites(sites.apply, tuple(together), sites.sizes)
 
 
@@ -251,7 +252,7 @@ class _Flow:
             self.before[number] = len(before) == 1 and before[0]
 
 
-def _followers(apply: Apply, params: Tree, x: Any, spec: PermutationSpec, key: jax.Array) -> dict[str, list[Place]]:
+def _followers(apply: Apply, params: Tree, x: Any, spec: PermutationSpec, key: jax.Array) -> dict[str, list[Site]]:
     """The values of the network that carry each group, in the order of evaluation; at least one."""
     params = perturbed(jax.tree.map(as_numbers, params), key, 0.3)
 
@@ -261,20 +262,22 @@ def _followers(apply: Apply, params: Tree, x: Any, spec: PermutationSpec, key: j
             return values(apply, params, x)
 
     before, shuffled = [np.asarray(value) for value in run(params, x)], spec.random(key)
-    places = {}
+    found = {}
     for group, size in spec.sizes.items():
-        perm = np.roll(shuffled[group], 1) if (shuffled[group] == np.arange(size)).all() else shuffled[group]
+        perm = shuffled[group]
+        perm = np.roll(perm, 1, -1) if (perm == np.arange(size)).all() else perm
         after = run(permute(params, spec, {**spec.identity(), group: perm}), x)
-        axes = [_axis(value, np.asarray(moved), perm) for value, moved in zip(before, after, strict=True)]
-        places[group] = [Place(number, axis) for number, axis in enumerate(axes) if axis is not None]
-        if not places[group]:
+        axes = [_axes(value, np.asarray(moved), perm) for value, moved in zip(before, after, strict=True)]
+        names = (*spec.outer(group), group)
+        found[group] = [Site(number, names, those) for number, those in enumerate(axes) if those is not None]
+        if not found[group] or not set(names) <= set(spec.sizes):
             loops = sorted({step.primitive for step in steps(apply, params, x)} & set(LOOPS))
             inside = f" (the inside of {' and '.join(loops)} is not looked at)" if loops else ""
             raise ModelError(
                 f"no value inside the network follows group '{group}'{inside}; pass activations=, a function of "
                 "(params, x) that returns them by group, or match by weights"
             )
-    return places
+    return found
 
 
 def as_numbers(leaf: Any) -> Any:
@@ -282,18 +285,22 @@ def as_numbers(leaf: Any) -> Any:
     return leaf if isinstance(leaf, jax.ShapeDtypeStruct) else np.asarray(leaf)
 
 
-def _axis(before: np.ndarray, after: np.ndarray, perm: np.ndarray) -> int | None:
-    """The axis along which a value was permuted; None where it was not, or where all inputs have one value."""
-    if before.ndim < 2 or before.dtype.kind != "f" or np.array_equal(before, after):
-        return None
-    if (before == before[:1]).all():  # a parameter broadcast over the batch
+def _axes(before: np.ndarray, after: np.ndarray, perm: np.ndarray) -> tuple[int, ...] | None:
+    """The axes of the outer factors and of the units that were permuted; None where none were.
+
+    None as well where all inputs have one value: a parameter that is broadcast over the batch.
+    """
+    if before.ndim < 2 or before.dtype.kind != "f" or np.array_equal(before, after) or (before == before[:1]).all():
         return None
     tolerance = 1e-4 * np.abs(before).max()  # sums over units were reordered
-    for axis in range(before.ndim - 1, 0, -1):
-        if before.shape[axis] == perm.size:
-            moved = np.take(before, perm, axis)
-            if np.abs(moved - after).max() <= tolerance < np.abs(before - after).max():
-                return axis
+    if not tolerance < np.abs(before - after).max():
+        return None
+    for axes in itertools.permutations(range(before.ndim - 1, 0, -1), perm.ndim):
+        if tuple(before.shape[axis] for axis in axes) == perm.shape:
+            old, new = (np.moveaxis(value, axes, range(-perm.ndim, 0)) for value in (before, after))
+            index = perm.reshape((1,) * (old.ndim - perm.ndim) + perm.shape)
+            if np.abs(np.take_along_axis(old, index, -1) - new).max() <= tolerance:
+                return axes
     return None
 
 
