@@ -40,6 +40,7 @@ class Sweep(NamedTuple):
     number: int
     objective: float
     moved: int  # units moved in this sweep
+    perms: Perms | None = None  # after it; None where several posteriors move at once
 
 
 class DescentResult(NamedTuple):
@@ -99,7 +100,7 @@ def descend(
                 value -= step.gain
                 unsolved |= neighbours[group]
         if on_sweep is not None:
-            on_sweep(Sweep(len(used), value, moved))
+            on_sweep(Sweep(len(used), value, moved, dict(perms)))
     return DescentResult(perms, start, tuple(gains), len(used), not unsolved, tuple(used), search.seconds)
 
 
