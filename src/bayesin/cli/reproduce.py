@@ -18,7 +18,13 @@ from .main import Common
 from .output import Output
 from .signals import stoppable
 
-COLOURS = {"confirmed": "green", "partly": "yellow", "not confirmed": "red", "not measured": "dim"}
+COLOURS = {
+    "confirmed": "green",
+    "partly": "yellow",
+    "not confirmed": "red",
+    "not decided": "yellow",
+    "not measured": "dim",
+}
 
 
 @dataclass(frozen=True)

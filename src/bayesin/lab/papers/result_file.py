@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ArtifactError, BayesinError
+from ...file_sets import replaced_together
 from ...files import write_bytes
 from ...json_files import expect, json_text, read_json
 from ..report import FORMATS, panels_of, save, style
@@ -108,17 +109,20 @@ def write_reproduction(result: Mapping[str, Any], out: Path, *, source: Path | N
         ArtifactError: `result` is not what `reproduce` writes.
     """
     result = judged(result)
-    numbers = out / f"{result['name']}.json"
-    if source is None or numbers.resolve() != source.resolve():
-        write_bytes(numbers, as_text(result).encode())
-    figures: list[Path] = []
-    panels = None
-    with _damage_in_one_line(result):
+    name = str(result["name"])
+    is_source = source is not None and (out / f"{name}.json").resolve() == source.resolve()
+    gone = ("report.json", "report.html", *(f"{name}.{ending}" for ending in FORMATS))
+    with replaced_together(out, gone=gone) as place, _damage_in_one_line(result):
+        numbers = write_bytes(place / f"{name}.json", as_text(result).encode())
+        figures: list[Path] = []
+        panels = None
         if find_spec("matplotlib") is None:
             warnings.warn("no figure is drawn: pip install matplotlib", stacklevel=2)
         else:
-            figures, panels = _drawn(result, out / str(result["name"]))
-        write_page_of(out, result, figures, panels)
+            figures, panels = _drawn(result, place / name)
+        write_page_of(place, result, figures, panels)
+        if is_source:
+            numbers.unlink()
     return result
 
 

@@ -14,6 +14,7 @@ from .document import write_report as write_report
 from .figures import FORMATS as FORMATS
 from .figures import KINDS as KINDS
 from .figures import barrier_figure as barrier_figure
+from .figures import page_files as page_files
 from .figures import save as save
 from .figures import style as style
 from .page import publish as publish

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ArtifactError
+from ...file_sets import check_one_making
 from ...json_files import expect, plain, read_json, write_json
 from .consistency import check_consistency
 
@@ -122,6 +123,7 @@ def write_report(folder: Path | str, report: Mapping[str, Any]) -> Path:
 def read_report(place: Path | str) -> dict[str, Any]:
     """Reads the `report.json` of a run folder, or a file of `bayesin barrier`; refuses what no page could show."""
     path = Path(place) if Path(place).is_file() else Path(place) / NAME
+    check_one_making(path.parent)
     if not path.is_file() and (Path(place) / BARRIER_NAME).is_file():  # measured without a page
         path = Path(place) / BARRIER_NAME
     if not path.is_file():

@@ -173,6 +173,17 @@ def _height(curve: Mapping[str, Any]) -> str:
     return f"{curve['value']:.3f} ± {curve['error']:.3f} nats"
 
 
+def page_files(*stems: str) -> tuple[str, ...]:
+    """The names of a page, its numbers and its figures, in the folder of a result.
+
+    Example:
+        >>> page_files("plane")[:3]
+        ('report.json', 'report.html', 'figures/plane.svg')
+    """
+    figures = (f"figures/{stem}.{ending}" for stem in stems for ending in (*FORMATS, "json", "csv"))
+    return "report.json", "report.html", *figures
+
+
 def save(figure: Any, stem: Path | str, formats: Sequence[str] = FORMATS) -> list[Path]:
     """Writes a figure in these formats; the same numbers give the same files."""
     paths = []

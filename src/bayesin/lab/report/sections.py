@@ -14,7 +14,7 @@ from ...evaluation import Barrier, Plane
 from ...matching import Alignment
 from ...paths import as_gaussian, geodesic, wasserstein
 from ...posteriors import Gaussian, LowRankGaussian
-from ...symmetry import Perms, PermutationSpec, permute, transpositions
+from ...symmetry import Perms, PermutationSpec, layouts, permute, transpositions
 from ...trees import Tree, flatten
 
 UNITS = 96  # rows of a similarity matrix: as many as a figure of the page has room to show
@@ -179,13 +179,10 @@ def unit_vectors(tree: Tree, spec: PermutationSpec, group: str, exclude: Collect
         [[1.0, 4.0, 7.0], [2.0, 5.0, 8.0], [3.0, 6.0, 9.0]]
     """
     flat, blocks = flatten(tree), []
-    for path, axis, place in spec.touched_by(group):
-        if path in exclude:
-            continue
-        factors = [factor.size for parts in spec.axes[path] for factor in parts]
-        before = sum(len(parts) for parts in spec.axes[path][:axis])
-        array = np.asarray(flat[path], np.float64).reshape(factors)
-        blocks.append(np.moveaxis(array, before + place, 0).reshape(spec.sizes[group], -1))
+    for piece in (piece for pieces in layouts(spec).values() for piece in pieces if piece.path not in exclude):
+        for place in piece.places(group):
+            array = piece.factored(np.asarray(flat[piece.path], np.float64))
+            blocks.append(np.moveaxis(array, place, 0).reshape(spec.sizes[group], -1))
     return np.concatenate(blocks, axis=1) if blocks else np.zeros((spec.sizes[group], 0))
 
 

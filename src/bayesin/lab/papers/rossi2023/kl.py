@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from ....randomness import seed_key
 from ...campaign import Task, TaskContext
 from .. import drawing
 from ..reproduction import Finding, Record, Reproduction, of_kind
@@ -77,7 +78,7 @@ def _figure() -> dict[str, Any]:
 
 
 def _recovered(toy: PermutationToy) -> dict[str, Any]:
-    rng = np.random.default_rng(np.asarray(jax.random.key_data(jax.random.key(toy.key))).tolist())
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(seed_key(toy.key))).tolist())
     shares: dict[str, list[float]] = {name: [] for name in COSTS}
     shape = (toy.units, toy.weights)
     for noise in toy.noises:

@@ -17,6 +17,7 @@ from ....compact import compact, match_activations, prune
 from ....evaluation import predict
 from ....evaluation.metrics import accuracy
 from ....posteriors import Samples
+from ....randomness import seed_key
 from ....symmetry import hidden_activations, permute
 from ....trees import Tree, flatten
 from ...campaign import Task, TaskContext, seeded
@@ -54,7 +55,7 @@ class StdsAndPruning(TrioTask):
         return f"stds and pruning on {self.runs.hmc.data}, {matched}{seeded(self.key)}"
 
     def perform(self, folder: Path, context: TaskContext) -> dict[str, Any]:
-        return stds_and_pruning(self.load(context), jax.random.key(self.key), self.match, self.reference)
+        return stds_and_pruning(self.load(context), seed_key(self.key), self.match, self.reference)
 
 
 def stds_and_pruning(

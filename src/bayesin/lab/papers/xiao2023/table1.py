@@ -35,6 +35,7 @@ from ....evaluation import predict
 from ....evaluation.metrics import accuracy, agreement, nll, total_variation
 from ....models import Model
 from ....posteriors import LowRankGaussian, Samples
+from ....randomness import seed_key
 from ....trees import Tree
 from ...campaign import Task, TaskContext, seeded
 from .. import drawing
@@ -81,7 +82,7 @@ class Table(TrioTask):
         return f"table of HMC, ensemble and VI on {self.runs.hmc.data}{seeded(self.key)}"
 
     def perform(self, folder: Path, context: TaskContext) -> dict[str, Any]:
-        posteriors, key = self.load(context), jax.random.key(self.key)
+        posteriors, key = self.load(context), seed_key(self.key)
         options: dict[str, Any] = {"draws": self.draws, "tell": context.tell}
         numbers = {"columns": table_columns(posteriors, key, **options)}
         chains = self.runs.hmc.training.chains  # pyright: ignore[reportAttributeAccessIssue]
