@@ -42,6 +42,7 @@ FILES = {
     "posterior-0.safetensors": "the Gaussian",
 }
 PAGE = page_files("compact")
+SCORES = {"agreement": ".4f", "TV": ".4f", "accuracy": ".2%", "NLL": ".3f", "ECE": ".3f"}  # in the order of `Score`
 
 
 @dataclass(frozen=True)
@@ -223,7 +224,7 @@ def _show(out: Output, made: _Made) -> None:
     if tested:
         title = "Predictions on the test set, against those of the samples"
         rows = [
-            [PREDICTIONS[name], f"{score.agreement:.4f}", f"{score.total_variation:.4f}", f"{score.accuracy:.2%}"]
+            [PREDICTIONS[name], *(format(value, how) for value, how in zip(score, SCORES.values(), strict=True))]
             for name, score in tested.items()
         ]
-        out.table(title, ["of", "agreement", "total variation", "accuracy"], rows)
+        out.table(title, ["of", *SCORES], rows)

@@ -33,7 +33,7 @@ from ..randomness import PRNGKey
 from ..trees import Tree
 from . import metrics
 from .marginal import Data
-from .predict import Predictive, evaluate_prepared, prepare, standard_error
+from .predict import Evaluation, evaluate_prepared, prepare, standard_error
 from .sizes import ChunkSizes
 
 
@@ -169,7 +169,7 @@ def barrier(
     held_out = (
         None if calibrate is None else prepare(path(0.0), apply, calibrate, samples, prepared.likelihood, chunks)
     )
-    predictions: list[Predictive] = []
+    predictions: list[Evaluation] = []
     rows: list[dict[str, Any]] = []
     for number, tau in enumerate(grid):
         try:
@@ -193,7 +193,7 @@ def barrier(
         standard_errors=_errors_above_chord(predictions, grid),
         bias=np.array([there.bias for there in predictions]),
         standard_error_over_mean=_error_above_mean(predictions),
-        samples=max(len(there.ratios) for there in predictions),
+        samples=max(len(there.influence) for there in predictions),
         examples=prepared.count,
         calibration=scores.get("calibration"),
         confusion=scores.get("confusion"),
@@ -225,7 +225,7 @@ def _kept(keep: int | Sequence[int], count: int) -> np.ndarray:
     return kept
 
 
-def _scores(there: Predictive, labels: np.ndarray, kept: np.ndarray) -> dict[str, Any]:
+def _scores(there: Evaluation, labels: np.ndarray, kept: np.ndarray) -> dict[str, Any]:
     if there.log_probs is None:
         return {}
     probs = np.exp(there.log_probs.astype(np.float64))
@@ -239,7 +239,7 @@ def _scores(there: Predictive, labels: np.ndarray, kept: np.ndarray) -> dict[str
     return scores | ({"probabilities": probs[kept]} if len(kept) else {})
 
 
-def _calibrated(there: Predictive, labels: np.ndarray, beside: Predictive, others: np.ndarray) -> dict[str, Any]:
+def _calibrated(there: Evaluation, labels: np.ndarray, beside: Evaluation, others: np.ndarray) -> dict[str, Any]:
     if there.log_probs is None or beside.log_probs is None:
         raise ConfigError("calibrate= needs a likelihood with class probabilities; leave it out")
     temperature = metrics.best_temperature(beside.log_probs, others)
@@ -255,15 +255,15 @@ def _chord(values: np.ndarray, taus: np.ndarray) -> np.ndarray:
     return values[0] + taus * (values[-1] - values[0])  # exactly flat where the ends are equal
 
 
-def _errors_above_chord(predictions: list[Predictive], taus: np.ndarray) -> np.ndarray:
-    """Draw s enters every τ with the same noise, so its effect on the height is the same combination of ratios."""
-    ratios = [there.ratios for there in predictions]  # a point has a single one, which broadcasts: it never varies
-    first, last = ratios[0], ratios[-1]
+def _errors_above_chord(predictions: list[Evaluation], taus: np.ndarray) -> np.ndarray:
+    """Draw s enters every τ with the same noise, so its influence on the height is the same combination."""
+    influence = [there.influence for there in predictions]  # a point has a single one, which broadcasts
+    first, last = influence[0], influence[-1]
     return np.array(
-        [standard_error(here - ((1 - tau) * first + tau * last)) for here, tau in zip(ratios, taus, strict=True)]
+        [standard_error(here - ((1 - tau) * first + tau * last)) for here, tau in zip(influence, taus, strict=True)]
     )
 
 
-def _error_above_mean(predictions: list[Predictive]) -> float:
-    highest = max(predictions, key=lambda there: there.nll).ratios
-    return standard_error(highest - 0.5 * (predictions[0].ratios + predictions[-1].ratios))
+def _error_above_mean(predictions: list[Evaluation]) -> float:
+    highest = max(predictions, key=lambda there: there.nll).influence
+    return standard_error(highest - 0.5 * (predictions[0].influence + predictions[-1].influence))

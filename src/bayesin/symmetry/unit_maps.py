@@ -10,6 +10,7 @@ and neither reaches a site that is computed before. Then gain and bias times a, 
 `a · v + b` of the unit's value v, to rounding, whatever the parameters and the input are.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -30,17 +31,24 @@ TOLERANCE = 1e-3  # of the largest value at a site; sums of float32 in another o
 ROUNDING = 1e-4  # of a factor that is one
 
 
+class Part(NamedTuple):
+    """A parameter, or the piece of it that belongs to these units where one of its axes is a sum."""
+
+    path: str
+    piece: int = 0
+
+
 class UnitMap(NamedTuple):
     """The parameters that map the units at one site."""
 
     site: int  # its number among the joined sites
     groups: tuple[str, ...]
-    gain: str  # path
-    bias: str  # path
+    gain: Part
+    bias: Part
     factor: float  # c above
 
 
-Tried = tuple[str, tuple[str, ...]]  # a path, and the groups whose units were changed in it
+Tried = tuple[Part, tuple[str, ...]]  # a part, and the groups whose units were changed in it
 Maps = Sequence[tuple[Float[Array, " units"], Float[Array, " units"]]]  # (a, b) for each unit map
 
 
@@ -57,7 +65,7 @@ def find_unit_maps(sites: Sites, params: Tree, x: Any, spec: PermutationSpec) ->
         >>> spec = PermutationSpec.parse({"b0": ["g0"], "w0": ["4", "g0"], "w1": ["g0", "2"]}, {"g0": 6})
         >>> x = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
         >>> [found] = find_unit_maps(find_sites(apply, params, x, spec), params, x, spec)
-        >>> found.gain, found.bias, round(found.factor, 6)
+        >>> found.gain.path, found.bias.path, round(found.factor, 6)
         ('w0', 'b0', 1.0)
     """
     leaves, structure = jax.tree.flatten(params)
@@ -70,14 +78,20 @@ def apply_unit_maps(
     tree: Tree, spec: PermutationSpec, unit_maps: Sequence[UnitMap], maps: Maps, *, std: bool
 ) -> Tree:
     """Returns parameters, or with `std` their stds, with every unit's value v made `a · v + b`. May be traced."""
-    flat, layout = dict(flatten(tree)), layouts(spec)
+    flat, known = dict(flatten(tree)), _parts(spec)
     for unit_map, (a, b) in zip(unit_maps, maps, strict=True):
-        for path in (unit_map.gain, unit_map.bias):
-            flat[path] = _scaled(flat[path], layout[path], unit_map.groups, jnp.abs(a) if std else a)
+        for part in (unit_map.gain, unit_map.bias):
+            flat[part.path] = _scaled(flat[part.path], known[part], unit_map.groups, jnp.abs(a) if std else a)
         if not std:
-            shift = b / unit_map.factor
-            flat[unit_map.bias] = _shifted(flat[unit_map.bias], layout[unit_map.bias], unit_map.groups, shift)
+            path, layout = unit_map.bias.path, known[unit_map.bias]
+            flat[path] = _shifted(flat[path], layout, unit_map.groups, b / unit_map.factor)
     return map_with_path(lambda path, leaf: flat[path], tree)
+
+
+def _parts(spec: PermutationSpec) -> dict[Part, Layout]:
+    return {
+        Part(path, number): piece for path, pieces in layouts(spec).items() for number, piece in enumerate(pieces)
+    }
 
 
 class _Known:
@@ -119,7 +133,7 @@ class _Trial:
     """A network at random parameters, and what the change of each of them does at its sites."""
 
     def __init__(self, known: _Known):
-        self.sites, self.layouts = known.sites, layouts(known.spec)
+        self.sites, self.layouts = known.sites, _parts(known.spec)
         self.params = perturbed(jax.tree.map(as_numbers, known.shapes), jax.random.key(1), 0.3)
         self.flat: Mapping[str, Any] = flatten(self.params)
         self.draws, self.x = np.random.default_rng(2), known.x
@@ -128,10 +142,10 @@ class _Trial:
         self.scaled: dict[Tried, tuple[np.ndarray, list[np.ndarray]]] = {}
         for groups in {site.groups for site in self.sites.sites}:
             units = int(np.prod([known.spec.sizes[group] for group in groups]))
-            for path, layout in self.layouts.items():
+            for part, layout in self.layouts.items():
                 once = all(layout.present.count(group) == 1 for group in groups)
-                if once and np.issubdtype(self.flat[path].dtype, np.floating):
-                    self._try(path, layout, groups, units)
+                if once and np.issubdtype(self.flat[part.path].dtype, np.floating):
+                    self._try(part, layout, groups, units)
 
     def unit_maps(self, number: int) -> list[UnitMap]:
         """The maps of one site; small gains first, as those of norms."""
@@ -140,17 +154,17 @@ class _Trial:
         factors = {bias: c for bias, tried in added.items() if (c := self._factor(number, tried))}
         found = []
         for bias, factor in factors.items():
-            for gain in (path for path, of in self.scaled if of == groups and path != bias):
+            for gain in (part for part, of in self.scaled if of == groups and part.path != bias.path):
                 if self._is_gain(number, gain, bias, factor):
                     found.append(UnitMap(number, groups, gain, bias, factor))
-        return sorted(found, key=lambda unit_map: self.flat[unit_map.gain].size)
+        return sorted(found, key=lambda unit_map: math.prod(self.layouts[unit_map.gain].shape))
 
-    def _try(self, path: str, layout: Layout, groups: tuple[str, ...], units: int) -> None:
-        factors = self.draws.uniform(0.5, 1.5, units).astype(np.float32)
-        self.scaled[path, groups] = factors, self._changed(path, _scaled(self.flat[path], layout, groups, factors))
-        if np.prod(layout.shape) == units:  # one number for each unit
+    def _try(self, part: Part, layout: Layout, groups: tuple[str, ...], units: int) -> None:
+        leaf, factors = self.flat[part.path], self.draws.uniform(0.5, 1.5, units).astype(np.float32)
+        self.scaled[part, groups] = factors, self._changed(part.path, _scaled(leaf, layout, groups, factors))
+        if math.prod(layout.shape) == units:  # one number for each unit
             steps = self.draws.normal(size=units).astype(np.float32)
-            self.added[path, groups] = steps, self._changed(path, _shifted(self.flat[path], layout, groups, steps))
+            self.added[part, groups] = steps, self._changed(part.path, _shifted(leaf, layout, groups, steps))
 
     def _factor(self, number: int, tried: tuple[np.ndarray, list[np.ndarray]]) -> float | None:
         """c, where a step of the bias adds it times the step."""
@@ -162,11 +176,12 @@ class _Trial:
         fits = self._close(number, change, factor * steps) and abs(factor) > TOLERANCE
         return factor if fits and self._leaves_earlier(number, after) else None
 
-    def _is_gain(self, number: int, gain: str, bias: str, factor: float) -> bool:
+    def _is_gain(self, number: int, gain: Part, bias: Part, factor: float) -> bool:
         groups = self.sites.sites[number].groups
         factors, after = self.scaled[gain, groups]
-        added = np.asarray(self.flat[bias]).reshape(self.layouts[bias].shape)
-        added = np.transpose(added, [place for group in groups for place in self.layouts[bias].places(group)])
+        layout = self.layouts[bias]
+        added = layout.factored(np.asarray(self.flat[bias.path]))
+        added = np.transpose(added, [place for group in groups for place in layout.places(group)])
         rest = self.values[number] - factor * added.reshape(-1)
         expected = (factors - 1) * rest
         fits = self._close(number, after[number] - self.values[number], expected)
@@ -199,5 +214,5 @@ def _by_unit(leaf: Any, layout: Layout, groups: tuple[str, ...], of_units: Any, 
     unit = jnp.asarray(of_units).reshape([layout.shape[place] for place in places])
     unit = unit.transpose(np.argsort(places)).reshape([n if i in places else 1 for i, n in enumerate(layout.shape)])
     array = jnp.asarray(leaf)
-    wide = array.astype(jnp.promote_types(array.dtype, jnp.float32)).reshape(layout.shape)
-    return change(wide, unit).astype(array.dtype).reshape(array.shape)
+    wide = layout.factored(array.astype(jnp.promote_types(array.dtype, jnp.float32)))
+    return layout.put(array, change(wide, unit).astype(array.dtype))

@@ -91,7 +91,7 @@ _REPORT = {
     },
     "compact?": {
         "says?": [str],
-        "scores?": [{"name": str, **_optional(_NUMBER, "agreement", "total_variation", "accuracy")}],
+        "scores?": [{"name": str, **_optional(_NUMBER, "agreement", "total_variation", "accuracy", "nll", "ece")}],
         "groups?": [_GROUP | {"transpositions": _NUMBERS}],
         "stds?": _STDS,
     },

@@ -194,7 +194,7 @@ def shrunk(networks: Samples, mean: Tree, scale: float) -> Samples:
 
 def probabilities(networks: Samples | Tree, model: Model, x: Any) -> np.ndarray:
     """Returns the class probabilities averaged over networks, or those of one."""
-    return np.exp(predict(networks, model.apply, x, key=None).astype(np.float64))
+    return predict(networks, model, x, key=None, likelihood="categorical").probabilities
 
 
 def tasks(scale: str) -> list[Task]:
