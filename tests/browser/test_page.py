@@ -215,7 +215,7 @@ def test_a_point_and_a_single_path(browser, tmp_path):
     report = {"title": "Bare", "barrier": {"sets": {"test": {"naive": curve}}}}
     write_report(tmp_path, report)
     page = browser.open(write_page(tmp_path / "report.html", [tmp_path]))
-    assert set(drawn(page)) == {"barrier-nll"}
+    assert set(drawn(page)) == {"barrier-nll", "hero"}
     assert browser.problems == []
 
 
