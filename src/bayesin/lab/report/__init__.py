@@ -20,4 +20,5 @@ from .figures import style as style
 from .page import publish as publish
 from .page import render as render
 from .page import write_page as write_page
+from .panels import panels_of as panels_of
 from .sections import barrier_section as barrier_section

@@ -33,6 +33,7 @@ SCRIPTS = (
     "compact",
     "posterior",
     "claims",
+    "panels",
     "pictures",
     "run",
     "main",
