@@ -197,7 +197,7 @@ def test_several_runs_have_a_chooser_and_a_table(browser, tmp_path):
 
 def test_a_report_may_have_any_one_section_alone(browser, tmp_path):
     whole = synthetic()
-    sections = ["barrier", "walk", "plane", "alignment", "compact", "posterior", "tables", "run"]
+    sections = ["barrier", "walk", "plane", "alignment", "compact", "evaluation", "posterior", "tables", "run"]
     for section in sections:
         write_report(tmp_path / section, {"title": "Alone", section: whole[section]})
     page = browser.open(write_page(tmp_path / "report.html", [tmp_path / section for section in sections]))

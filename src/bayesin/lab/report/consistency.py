@@ -16,7 +16,8 @@ def check_consistency(report: Mapping[str, Any]) -> None:
         for kind, curve in kinds.items():
             _check_curve(curve, f"barrier.sets.{name}.{kind}")
     checks = {"walk": _check_walk, "plane": _check_plane, "alignment": _check_alignment}
-    checks |= {"compact": _check_compact, "posterior": _check_posterior, "panels": _check_panels}
+    checks |= {"compact": _check_compact, "evaluation": _check_evaluation}
+    checks |= {"posterior": _check_posterior, "panels": _check_panels}
     for section, check in checks.items():
         if report.get(section):
             check(report[section])
@@ -85,6 +86,14 @@ def _check_compact(section: Mapping[str, Any]) -> None:
     counts = {len(group["transpositions"]) for group in section.get("groups") or []}
     _need(len(counts) <= 1, "compact.groups", "must count as many samples each")
     _check_stds(section.get("stds"), "compact.stds")
+
+
+def _check_evaluation(section: Mapping[str, Any]) -> None:
+    fits = all(len(row["values"]) == len(section["columns"]) for row in section["rows"])
+    _need(fits, "evaluation.rows", "must be as long as columns")
+    for name in ("reliability", "selective", "entropy", "coverage"):
+        lines = section.get(name) or []
+        _need(all(len(line["x"]) == len(line["y"]) for line in lines), f"evaluation.{name}", "needs as many x as y")
 
 
 def _check_stds(stds: Mapping[str, Any] | None, where: str) -> None:

@@ -2,7 +2,8 @@
 
     {"format": "bayesin-report", "version": 1, "title": …, "lead": […], "summary": [card, …],
      "barrier": {"sets": {"test": {"naive": curve, "aligned": curve}, …}},
-     "walk": …, "plane": …, "alignment": …, "compact": …, "posterior": …, "tables": […], "run": …, "files": […]}
+     "walk": …, "plane": …, "alignment": …, "compact": …, "evaluation": …, "posterior": …,
+     "tables": […], "run": …, "files": […]}
 
 Every section may be absent; the functions of `sections` make them. Numbers are rounded to six significant
 digits and what is not finite is null.
@@ -54,6 +55,7 @@ _STDS = {
     **_optional(str, "scale", "says"),
 }
 _POINT = {"name": str, "role?": str, "x": float, "y": float, **_optional(_NUMBER, "nll", "distance")}
+_LINE = {"name": str, "x": _NUMBERS, "y": _NUMBERS, "count?": _NUMBERS}
 _GROUP = {"name": str, "size": _NUMBER}
 _AXIS = {"label": str, "scale": str, "range": [float], "ticks?": [[object]]}
 _MARK = {
@@ -94,6 +96,11 @@ _REPORT = {
         "scores?": [{"name": str, **_optional(_NUMBER, "agreement", "total_variation", "accuracy", "nll", "ece")}],
         "groups?": [_GROUP | {"transpositions": _NUMBERS}],
         "stds?": _STDS,
+    },
+    "evaluation?": {
+        "columns": [str],
+        "rows": [{"name": str, "values": [str]}],
+        **_optional([_LINE], "reliability", "selective", "entropy", "coverage"),
     },
     "posterior?": {
         "says?": [str],

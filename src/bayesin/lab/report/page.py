@@ -31,6 +31,7 @@ SCRIPTS = (
     "plane",
     "alignment",
     "compact",
+    "evaluation",
     "posterior",
     "claims",
     "panels",

@@ -2,7 +2,7 @@
 
 const SECTIONS = [
   ["claims", "Claims", claimsSection], ["panels", "Figure", panelsSection], ["pictures", "Figure", picturesSection], ["barrier", "Barrier", barrierSection], ["walk", "Walk", walkSection], ["plane", "Landscape", planeSection], ["alignment", "Alignment", alignmentSection],
-  ["compact", "One Gaussian", compactSection], ["posterior", "Posteriors", posteriorSection], ["tables", "Tables", tablesSection], ["run", "What was run", runSection],
+  ["compact", "One Gaussian", compactSection], ["evaluation", "Predictions", evaluationSection], ["posterior", "Posteriors", posteriorSection], ["tables", "Tables", tablesSection], ["run", "What was run", runSection],
 ];
 
 const runs = JSON.parse(document.getElementById("data").textContent).runs;
