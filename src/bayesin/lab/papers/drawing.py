@@ -29,6 +29,16 @@ def curves(axis: Any, pairs: Sequence[Record], part: str = "test") -> None:
     axis.set_ylim(bottom=0)
 
 
+def curves_of_cases(figure: Any, cases: Mapping[str, Sequence[Record]], *, one_scale: bool) -> None:
+    """A panel of `curves` for each case under its name, side by side; on one scale of losses if so asked."""
+    axes = figure.subplots(1, max(1, len(cases)), squeeze=False, sharey=one_scale)[0]
+    for axis, (title, pairs) in zip(axes, cases.items(), strict=False):
+        curves(axis, pairs)
+        axis.set_title(title)
+    axes[0].set_ylabel("test loss (nats)")
+    legend(figure, axes[0])
+
+
 def barriers_against(axis: Any, groups: Mapping[float, Sequence[Record]]) -> None:
     """Barriers against a setting, on a logarithmic scale: the mean of all pairs, with every pair as a point."""
     settings, tallest = sorted(groups), 0.0
