@@ -115,7 +115,7 @@ def shared_runs(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CATALOGUE)
+@pytest.mark.parametrize("name", [name for name in CATALOGUE if name != "kl"])  # which is the first, above
 def test_every_figure_from_nothing(name, shared_runs, tmp_path, capsys):
     assert main(["reproduce", name, "--runs", str(shared_runs), "--out", str(tmp_path), "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
