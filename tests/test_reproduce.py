@@ -17,6 +17,7 @@ from bayesin.lab.papers import CATALOGUE, SCALES, draw, judged, read_reproductio
 from bayesin.lab.papers.reproduction_page import report_of
 from bayesin.lab.papers.rossi2023.kl import best, costs
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 
 
