@@ -161,6 +161,15 @@ class Similarities:
                 _add_gradient(total, pair, place, flat, self._work)
         return total
 
+    def alone(self, unit: str) -> np.ndarray:
+        """Returns the similarity from tensors without another unit; the caller must not write to it."""
+        return np.asarray(self._constant[unit]) if self.laid_out else self._streamed_fixed(unit)
+
+    def beside(self, unit: str) -> list[TensorPair]:
+        """Returns the tensors that the unit stands in with others."""
+        kinds = self.tensors[unit]
+        return [*(pair for pairs in kinds.coupled.values() for pair in pairs), *kinds.general]
+
     def evidence(self, unit: str, among: set[str]) -> float:
         """How many numbers of each place `matrix` would compare; a given similarity counts as one."""
         kinds = self.tensors[unit]
