@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 import bayesin
 from bayesin.errors import SymmetryError
 from bayesin.symmetry import Factor, PermutationSpec
-from bayesin.symmetry.spec import write_axis
+from bayesin.symmetry.diagnose import with_factor
+from bayesin.symmetry.spec import factors_of, write_axis
 from bayesin.trees import unflatten
 
 
@@ -97,16 +98,14 @@ def check_caught(apply: Callable[..., Any], params: Any, x: Any, spec: Permutati
 
 def edited(spec: PermutationSpec, path: str, number: int, place: int, group: str | None) -> PermutationSpec:
     """The spec with one factor handed to another group."""
-    axes = [[list(term) for term in axis] for axis in spec.axes[path]]
-    term, position = [(term, i) for term in axes[number] for i in range(len(term))][place]
-    term[position] = Factor(term[position].size, group)
-    changed = (path, tuple(tuple(map(tuple, axis)) for axis in axes))
+    size = list(factors_of(spec.axes[path][number]))[place].size
+    changed = (path, with_factor(spec.axes[path], number, place, Factor(size, group)))
     return PermutationSpec(tuple(changed if entry[0] == path else entry for entry in spec.parameters))
 
 
 def reasons(spec: PermutationSpec, path: str) -> list[str]:
     """Why the axes of a parameter are fixed, one text an axis."""
-    return ["; ".join(f.reason for term in axis for f in term if not f.group) for axis in spec.axes[path]]
+    return ["; ".join(f.reason for f in factors_of(axis) if not f.group) for axis in spec.axes[path]]
 
 
 @st.composite
@@ -124,13 +123,15 @@ def specs(draw):
     ]
     factor = st.one_of(st.sampled_from(plain), st.integers(2, 3).map(Factor))
     product = st.lists(factor, max_size=3).map(tuple)
-    sums = st.lists(product, min_size=1, max_size=2).map(tuple)
+    nested = st.tuples(factor, product, product).map(lambda parts: (parts[0], parts[1:]))
+    sums = st.lists(st.one_of(product, nested), min_size=1, max_size=2).map(tuple)
     ordinary = st.lists(sums, max_size=3).map(tuple)
     indexed = st.sampled_from(chains).flatmap(
         lambda chain: st.one_of(
             st.tuples(st.permutations(chain).map(tuple), st.permutations(chain).map(tuple)).map(lambda sum_: (sum_,)),
             st.permutations([((f,),) for f in chain]).map(tuple),
             st.permutations(chain).map(lambda term: ((tuple(term),), ((Factor(2),), (Factor(3),)))),
+            st.just((((*chain[:-1], (chain[-1:], (Factor(2),), chain[-1:])), (Factor(2),)),)),
         )
     )
     axes = draw(st.dictionaries(st.sampled_from("abcd"), st.one_of(ordinary, indexed), min_size=1))

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 import bayesin
 from bayesin.errors import SpecError
-from bayesin.symmetry import PermutationSpec, compose, invert, permute, transpositions
+from bayesin.symmetry import Factor, PermutationSpec, compose, invert, permute, transpositions
+from bayesin.symmetry.spec import size_of_term
 from symmetry_checks import specs
 
 LAW = settings(deadline=None, max_examples=60, derandomize=True)
@@ -42,33 +43,37 @@ def permuted_slowly(tree, spec, perms):
         for place in np.ndindex(leaf.shape):
             read = [digits_of(coordinate, axis) for coordinate, axis in zip(place, spec.axes[path], strict=True)]
             source = []
-            for _, term, digits in read:
-                moved = [moved_digit(f, d, (term, digits), read, perms) for d, f in zip(digits, term, strict=True)]
-                source.append(np.ravel_multi_index(moved, [f.size for f in term]) if term else 0)
-            result[path][place] = leaf[tuple(s + start for s, (start, _, _) in zip(source, read, strict=True))]
+            for digits in read:
+                position = 0
+                for factor, digit, weight in digits:
+                    position += weight * moved_digit(factor, digit, digits, read, perms)
+                source.append(position)
+            result[path][place] = leaf[tuple(source)]
     return result
 
 
-def digits_of(coordinate, axis):
-    """The term of an axis that a coordinate falls into, where it starts, and the coordinate in its factors."""
+def digits_of(coordinate, axis, weight=1):
+    """The coordinate in the factors of the term that it falls into: (factor, digit, weight of the digit), and the
+    start of that term as a digit of a fixed factor."""
     start = 0
     for term in axis:
-        sizes = [f.size for f in term]
-        if coordinate < start + int(np.prod(sizes)):
-            return start, term, np.unravel_index(coordinate - start, sizes) if term else ()
-        start += int(np.prod(sizes))
-    raise IndexError(coordinate)
+        if coordinate < start + size_of_term(term):
+            break
+        start += size_of_term(term)
+    digits, coordinate = [(Factor(start + 1), start, weight)], coordinate - start
+    for part in reversed(term):
+        coordinate, digit = divmod(coordinate, size_of_term((part,)))
+        digits += [(part, digit, weight)] if isinstance(part, Factor) else digits_of(digit, part, weight)
+        weight *= size_of_term((part,))
+    return digits
 
 
 def moved_digit(factor, digit, own, read, perms):
     """Where one digit is taken from; the permutation of an indexed group is looked up by the other digits."""
     if not factor.group:
         return digit
-    position = []
-    for name in factor.outer:
-        terms = [own, *((term, digits) for _, term, digits in read)]
-        pairs = [pair for term, digits in terms for pair in zip(term, digits, strict=True)]
-        position.append(next(d for f, d in pairs if f.called == name))
+    everywhere = [*own, *(entry for digits in read for entry in digits)]
+    position = [next(d for f, d, _ in everywhere if f.called == name) for name in factor.outer]
     return perms[factor.group][(*position, digit)]
 
 
@@ -167,7 +172,7 @@ def test_identity_is_a_fresh_dict(spec):
 
 
 def test_traced_permutations_agree_with_concrete_ones():
-    axes = {"w": ["2 * g0 + g1", "g0 * g1"], "b": ["g1"], "h": ["g0 * g2[g0] + 2", "3"]}
+    axes = {"w": ["2 * g0 + g1", "g0 * g1"], "b": ["g1"], "h": ["g0 * (g2[g0] + 2) + 5", "3"]}
     spec = PermutationSpec.parse(axes, {"g0": 3, "g1": 2, "g2[g0]": 4})
     tree, perms = tree_of(spec), perms_of(spec, 0)
     jitted = jax.jit(lambda tree, perms: permute(tree, spec, perms))(tree, perms)

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import combinations, count, islice
+from typing import Any
 
 from ..errors import SpecError
-from .spec import Axis, Factor, Perms, PermutationSpec
+from .spec import Axis, Factor, Perms, PermutationSpec, factors_of
 
 ATTEMPTS = 64  # edits tried, each of which costs one evaluation of the model
 CURED = 1e-2  # share of the change that may be left after the edit that cures it
@@ -40,7 +41,7 @@ def _edits(spec: PermutationSpec, group: str) -> Iterator[tuple[PermutationSpec,
 def _edited_axes(spec: PermutationSpec, group: str) -> Iterator[tuple[str, tuple[Axis, ...], str]]:
     size, outer = spec.sizes[group], spec.outer(group)
     for path, number, place in spec.touched_by(group):
-        axes = _with(spec.axes[path], number, place, None)
+        axes = with_factor(spec.axes[path], number, place, None)
         yield path, axes, f"axis {number} of '{path}' does not belong to it"
     for path, axes in spec.parameters:
         for i, j in combinations(range(len(axes)), 2):
@@ -50,18 +51,22 @@ def _edited_axes(spec: PermutationSpec, group: str) -> Iterator[tuple[str, tuple
                 yield path, tuple(swapped), f"axes {i} and {j} of '{path}' are swapped"
     for path, axes in spec.parameters:
         for number, axis in enumerate(axes):
-            for place, factor in enumerate(factor for term in axis for factor in term):
+            for place, factor in enumerate(factors_of(axis)):
                 if factor.size == size and factor.group != group and not factor.name:
-                    joined = _with(axes, number, place, Factor(size, group, outer=outer))
+                    joined = with_factor(axes, number, place, Factor(size, group, outer=outer))
                     yield path, joined, f"axis {number} of '{path}' should move with it"
 
 
-def _with(axes: tuple[Axis, ...], number: int, place: int, new: Factor | None) -> tuple[Axis, ...]:
+def with_factor(axes: tuple[Axis, ...], number: int, place: int, new: Factor | None) -> tuple[Axis, ...]:
     """The axes with another factor, or a fixed one, at a place counted through all terms of one axis."""
     places = count()
 
-    def choose(old: Factor) -> Factor:
-        return (new or Factor(old.size)) if next(places) == place else old
+    def chosen(part: Any) -> Any:
+        if not isinstance(part, Factor):
+            return changed(part)
+        return (new or Factor(part.size)) if next(places) == place else part
 
-    changed = tuple(tuple(choose(factor) for factor in term) for term in axes[number])
-    return (*axes[:number], changed, *axes[number + 1 :])
+    def changed(axis: Axis) -> Axis:
+        return tuple(tuple(map(chosen, term)) for term in axis)
+
+    return (*axes[:number], changed(axes[number]), *axes[number + 1 :])

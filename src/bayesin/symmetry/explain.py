@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from .spec import PermutationSpec, write_axis
+from .spec import PermutationSpec, factors_of, is_product, write_axis
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,7 @@ def explain(spec: PermutationSpec) -> Explanation:
         FixedLine(_name(spec, path, number), factor.size, factor.reason)
         for path, axes in spec.parameters
         for number, axis in enumerate(axes)
-        for term in axis
-        for factor in term
+        for factor in factors_of(axis)
         if not factor.group
     ]
     return Explanation(tuple(groups), tuple(fixed))
@@ -58,5 +57,5 @@ def explain(spec: PermutationSpec) -> Explanation:
 
 def _name(spec: PermutationSpec, path: str, number: int) -> str:
     axis = spec.axes[path][number]
-    plain = len(axis) == 1 and len(axis[0]) < 2 and not any(factor.outer for factor in axis[0])
+    plain = is_product(axis) and len(axis[0]) < 2 and not any(factor.outer for factor in axis[0])
     return f"{path}[{number}]" + ("" if plain else f" = {write_axis(axis)}")

@@ -13,11 +13,11 @@ This one action serves means, stds, momenta, stacks of samples and the features 
 """
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +26,16 @@ from jax.core import Tracer
 
 from ..errors import SpecError
 from ..trees import Tree, flatten
-from .spec import Axis, Perms, PermutationSpec, check_permutations, size_of_axis, size_of_term
+from .spec import Axis, Factor, Perms, PermutationSpec, check_permutations, is_product, size_of_axis, size_of_term
+
+
+class Step(NamedTuple):
+    """A part of one axis, seen as several: `array[…, start:stop, …]`, and then one axis for each of `sizes`."""
+
+    axis: int  # counted from the last one
+    start: int
+    stop: int
+    sizes: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -38,20 +47,10 @@ class Layout:
 
     path: str
     full: tuple[int, ...]  # shape of the whole array
-    bounds: tuple[tuple[int, int], ...]  # the piece is array[start:stop, …], one pair an axis
+    steps: tuple[Step, ...]  # from the array to the piece; none where the piece is all of it
     shape: tuple[int, ...]  # the piece with one axis a factor
     groups: tuple[str | None, ...]  # None where fixed
     outer: tuple[tuple[int, ...], ...]  # for each factor, the factors of this piece that its group is indexed by
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the piece is the whole tensor."""
-        return all(bound == (0, size) for bound, size in zip(self.bounds, self.full, strict=True))
-
-    @property
-    def slices(self) -> tuple[Any, ...]:
-        """The index that takes the piece out of an array, whatever leading axes it has."""
-        return (..., *(slice(*bound) for bound in self.bounds))
 
     def places(self, group: str) -> tuple[int, ...]:
         """The factors that count the units of a group."""
@@ -64,13 +63,14 @@ class Layout:
 
     def factored(self, array: Any) -> Any:
         """Returns the piece of an array in factored shape, after any leading axes; a view where it can be one."""
-        lead = array.shape[: array.ndim - len(self.full)]
-        return (array if self.is_whole else array[self.slices]).reshape((*lead, *self.shape))
+        for step in self.steps:
+            array = _seen(array[_index(step)], step)
+        lead = array.shape[: array.ndim - len(self.shape if self.steps else self.full)]
+        return array.reshape((*lead, *self.shape))
 
-    def unfactored(self, piece: Any) -> Any:
-        """Returns a piece in factored shape as the block of the array that it is."""
-        lead = piece.shape[: piece.ndim - len(self.shape)]
-        return piece.reshape((*lead, *(stop - start for start, stop in self.bounds)))
+    def put(self, array: Any, piece: Any) -> Any:
+        """Returns the array with another piece in its place, given in factored shape; numpy's is changed itself."""
+        return _put(array, piece, self.steps)
 
 
 @lru_cache(maxsize=16)
@@ -79,8 +79,10 @@ def layouts(spec: PermutationSpec) -> Mapping[str, tuple[Layout, ...]]:
 
     Example:
         >>> spec = PermutationSpec.parse({"w": ["a + b", "2 * a"]}, {"a": 3, "b": 5})
-        >>> [(piece.bounds, piece.shape, piece.groups) for piece in layouts(spec)["w"]]
-        [(((0, 3), (0, 6)), (3, 2, 3), ('a', None, 'a')), (((3, 8), (0, 6)), (5, 2, 3), ('b', None, 'a'))]
+        >>> [(piece.shape, piece.groups) for piece in layouts(spec)["w"]]
+        [((3, 2, 3), ('a', None, 'a')), ((5, 2, 3), ('b', None, 'a'))]
+        >>> layouts(spec)["w"][1].factored(np.zeros((8, 6))).shape
+        (5, 2, 3)
     """
     return MappingProxyType({path: tuple(_pieces(path, axes)) for path, axes in spec.parameters})
 
@@ -223,30 +225,74 @@ def transpositions(perms: Mapping[str, Any]) -> dict[str, int]:
     return {group: _transpositions(np.asarray(perm), group) for group, perm in perms.items()}
 
 
-def _pieces(path: str, axes: tuple[Axis, ...]) -> list[Layout]:
+class _Part(NamedTuple):
+    """One term of an axis, with one term chosen of every sum inside of it."""
+
+    start: int
+    stop: int
+    size: int  # of the whole axis
+    parts: tuple[Any, ...]  # factors, or parts again
+
+
+def _parts(axis: Axis) -> list[_Part]:
+    parts, start, size = [], 0, size_of_axis(axis)
+    for term in axis:
+        stop = start + size_of_term(term)
+        inside = [[part] if isinstance(part, Factor) else _parts(part) for part in term]
+        parts += [_Part(start, stop, size, choice) for choice in itertools.product(*inside)]
+        start = stop
+    return parts
+
+
+def _pieces(path: str, axes: tuple[Axis, ...]) -> Iterator[Layout]:
     """One layout for each combination of terms."""
     full = tuple(map(size_of_axis, axes))
-    starts = [itertools.accumulate(map(size_of_term, axis), initial=0) for axis in axes]
-    located = [list(zip(axis, start, strict=False)) for axis, start in zip(axes, starts, strict=True)]
-    pieces = []
-    for combination in itertools.product(*located):
-        factors = [(number, factor) for number, (term, _) in enumerate(combination) for factor in term]
-        outer = []
-        for number, factor in factors:
-            named = [[(i, n) for i, (n, f) in enumerate(factors) if f.called == name] for name in factor.outer]
-            # One in the same product is meant first, as in a kernel both of whose axes are `h * q[h]`.
-            outer.append(tuple(next((i for i, n in found if n == number), found[0][0]) for found in named))
-        pieces.append(
-            Layout(
-                path,
-                full,
-                bounds=tuple((start, start + size_of_term(term)) for term, start in combination),
-                shape=tuple(factor.size for _, factor in factors),
-                groups=tuple(factor.group for _, factor in factors),
-                outer=tuple(outer),
-            )
+    for combination in itertools.product(*map(_parts, axes)):
+        steps, seen = (
+            [],
+            list(enumerate(combination)),
+        )  # (number of the axis, a part that is taken apart, or a factor)
+        while left := [place for place, (_, part) in enumerate(seen) if isinstance(part, _Part)]:
+            number, part = seen[left[0]]
+            sizes = tuple(inner.size for inner in part.parts)
+            steps.append(Step(left[0] - len(seen), part.start, part.stop, sizes))
+            seen[left[0] : left[0] + 1] = [(number, inner) for inner in part.parts]
+        yield Layout(
+            path,
+            full,
+            steps=() if all(map(is_product, axes)) else tuple(steps),
+            shape=tuple(factor.size for _, factor in seen),
+            groups=tuple(factor.group for _, factor in seen),
+            outer=tuple(tuple(_outer_place(seen, number, name) for name in f.outer) for number, f in seen),
         )
-    return pieces
+
+
+def _outer_place(factors: list[tuple[int, Any]], number: int, name: str) -> int:
+    """Where an outer factor stands; one on the same axis is meant first, as in a kernel of `h * q[h]` twice."""
+    places = [(axis != number, place) for place, (axis, factor) in enumerate(factors) if factor.called == name]
+    return min(places)[1]
+
+
+def _index(step: Step) -> tuple[Any, ...]:
+    return (..., slice(step.start, step.stop), *[slice(None)] * (-step.axis - 1))
+
+
+def _seen(array: Any, step: Step) -> Any:
+    """The array with one axis cut into several."""
+    shape = array.shape
+    place = array.ndim + step.axis
+    return array.reshape((*shape[:place], *step.sizes, *shape[place + 1 :]))
+
+
+def _put(array: Any, piece: Any, steps: tuple[Step, ...]) -> Any:
+    if not steps:
+        return piece.reshape(array.shape)
+    part = array[_index(steps[0])]
+    changed = _put(_seen(part, steps[0]), piece, steps[1:]).reshape(part.shape)
+    if not isinstance(array, np.ndarray):
+        return array.at[_index(steps[0])].set(changed)
+    array[_index(steps[0])] = changed
+    return array
 
 
 def _axes_of(perms: Mapping[str, Any], group: str, spec: PermutationSpec | None) -> tuple[str, ...]:
@@ -288,11 +334,7 @@ def _moved(array: Any, pieces: tuple[Layout, ...], perms: Perms, skip: frozenset
     result = array.copy() if isinstance(array, np.ndarray) else array
     for piece in pieces:
         if not set(piece.present) <= skip:
-            block = piece.unfactored(gather(piece.factored(array), piece, perms, skip))
-            if isinstance(result, np.ndarray):
-                result[piece.slices] = block
-            else:
-                result = result.at[piece.slices].set(block)
+            result = piece.put(result, gather(piece.factored(array), piece, perms, skip))
     return result
 
 

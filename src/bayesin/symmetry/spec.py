@@ -2,8 +2,8 @@
 
 An axis is an ordered *sum of products*. A product is read row-major: a flattened 7 × 7 × 64 feature map that feeds a
 dense layer is written `7 * 7 * g0`. A sum is parts that stand one behind the other: query, key and value in one fused
-kernel are `g0 * g1[g0] + g0 * g1[g0] + g0 * g2[g0]`. A factor belongs to a group, whose units may be permuted, or is
-fixed. An axis of size 1 is the empty product.
+kernel are `2 * g0 * g1[g0] + g0 * g2[g0]`, and `g0 * (2 * g1[g0] + g2[g0])` where every head has its own three. A
+factor belongs to a group, whose units may be permuted, or is fixed. An axis of size 1 is the empty product.
 
 A group may be *indexed* by other factors: `g1[g0]` has one permutation of its units for every unit of `g0`, such as
 the dimensions of every head. An outer factor is a group itself, or a fixed factor that has a name, such as the layers
@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import product
 from math import lgamma, log, prod
 from pathlib import Path
 from typing import Any
@@ -57,8 +58,10 @@ class Factor:
         return _indexed(self.called, self.outer) or str(self.size)
 
 
-Term = tuple[Factor, ...]  # a product
-Axis = tuple[Term, ...]  # a sum of products; an ordinary axis has one term
+Term = tuple[Any, ...]  # a product, of factors or again of sums
+Axis = tuple[Term, ...]  # a sum of products; an ordinary axis has one term, of factors
+
+PARTS = 4096  # most parts, over all ways to choose one term of every sum, that one axis may have
 
 
 @dataclass(frozen=True)
@@ -88,11 +91,11 @@ class PermutationSpec:
         for path, axes in self.parameters:
             for number, axis in enumerate(axes):
                 _check_sum(path, number, axis)
-                for factor in (factor for term in axis for factor in term):
+                for factor in factors_of(axis):
                     _check_factor(path, factor, known)
         _check_outer(known)
         for path, axes in self.parameters:
-            if any(factor.outer for axis in axes for term in axis for factor in term):
+            if any(factor.outer for axis in axes for factor in factors_of(axis)):
                 _check_beside(path, axes)
 
     @property
@@ -135,7 +138,7 @@ class PermutationSpec:
         return (*(self._size_of_name(name) for name in factor.outer), factor.size)
 
     def touched_by(self, group: str) -> tuple[tuple[str, int, int], ...]:
-        """Every place of a group: (path, axis, position of the factor among those of all terms of the axis)."""
+        """Every place of a group: (path, axis, position of the factor among all those of the axis)."""
         return tuple((path, axis, place) for path, axis, place, f in self._factors() if f.group == group)
 
     def identity(self) -> Perms:
@@ -212,7 +215,7 @@ class PermutationSpec:
         """
         parameters = {path: [write_axis(axis) for axis in axes] for path, axes in self.parameters}
         why = {path: [_reasons_of(axis) for axis in axes] for path, axes in self.parameters}
-        sums = any(len(axis) != 1 for _, axes in self.parameters for axis in axes)
+        sums = any(not is_product(axis) for _, axes in self.parameters for axis in axes)
         indexed = any(factor.outer for factor in self._groups.values())
         return {
             "format": "bayesin-spec",
@@ -267,7 +270,7 @@ class PermutationSpec:
             reasons = why.get(path) if isinstance(why, dict) else None
             reasons = reasons if isinstance(reasons, list) else []
             read.append((path, tuple(_read_axis(path, i, axis, words, reasons) for i, axis in enumerate(axes))))
-            used |= {f.called for axis in read[-1][1] for term in axis for f in term}
+            used |= {factor.called for axis in read[-1][1] for factor in factors_of(axis)}
         for factor in words.values():
             if factor.called not in used:
                 what = "group" if factor.group else "fixed factor"
@@ -294,7 +297,7 @@ class PermutationSpec:
     def _factors(self) -> Iterator[tuple[str, int, int, Factor]]:
         for path, axes in self.parameters:
             for number, axis in enumerate(axes):
-                for place, factor in enumerate(factor for term in axis for factor in term):
+                for place, factor in enumerate(factors_of(axis)):
                     yield path, number, place, factor
 
 
@@ -315,9 +318,28 @@ def check_permutations(perm: Any, shape: tuple[int, ...], group: str) -> None:
         raise SpecError(f"group '{group}': not a permutation{at}, unit {missing} is missing")
 
 
+def factors_of(axis: Axis) -> Iterator[Factor]:
+    """All factors of an axis in order, those inside of sums too."""
+    for part in (part for term in axis for part in term):
+        if isinstance(part, Factor):
+            yield part
+        else:
+            yield from factors_of(part)
+
+
+def is_product(axis: Axis) -> bool:
+    """Whether an axis has no sum in it."""
+    return len(axis) == 1 and all(isinstance(part, Factor) for part in axis[0])
+
+
+def size_of_part(part: Any) -> int:
+    """Number of entries of a factor, or of a sum in the place of one."""
+    return part.size if isinstance(part, Factor) else size_of_axis(part)
+
+
 def size_of_term(term: Term) -> int:
     """Number of entries of one product."""
-    return prod(factor.size for factor in term)
+    return prod(map(size_of_part, term))
 
 
 def size_of_axis(axis: Axis) -> int:
@@ -327,7 +349,11 @@ def size_of_axis(axis: Axis) -> int:
 
 def write_axis(axis: Axis) -> str:
     """The sum of products as text; a term of size 1 is `1`."""
-    return " + ".join(" * ".join(map(str, term)) or "1" for term in axis)
+    return " + ".join(" * ".join(map(_write_part, term)) or "1" for term in axis)
+
+
+def _write_part(part: Any) -> str:
+    return str(part) if isinstance(part, Factor) else f"({write_axis(part)})"
 
 
 def _identity(shape: tuple[int, ...]) -> np.ndarray:
@@ -345,7 +371,7 @@ def _indexed(name: str, outer: tuple[str, ...]) -> str:
 
 def _reasons_of(axis: Axis) -> str:
     """Why parts of an axis are fixed, each reason once."""
-    return "; ".join(dict.fromkeys(factor.reason for term in axis for factor in term if factor.reason))
+    return "; ".join(dict.fromkeys(factor.reason for factor in factors_of(axis) if factor.reason))
 
 
 def _read_declarations(groups: dict[str, int], fixed: dict[str, int]) -> dict[str, Factor]:
@@ -373,26 +399,55 @@ def _read_axis(path: str, number: int, text: Any, words: dict[str, Factor], reas
     if not isinstance(text, str):
         raise SpecError(f"'{path}', axis {number}: expected a product such as \"7 * g0\", not {text!r}")
     reason = reasons[number] if number < len(reasons) and isinstance(reasons[number], str) else ""
-    return tuple(_read_term(path, number, term, words, reason) for term in text.split("+"))
+    if text.count("(") > 99:
+        raise SpecError(f"'{path}', axis {number}: more parentheses than an axis can need")
+    return _read_sum(text, words, reason, f"'{path}', axis {number}")
 
 
-def _read_term(path: str, number: int, text: str, words: dict[str, Factor], reason: str) -> Term:
-    factors = []
-    for word in text.split("*"):
-        word = re.sub(r"\s*,\s*", ", ", word.strip())
-        if word in words:
-            factors.append(words[word] if words[word].group else Factor(words[word].size, None, reason, name=word))
-        elif word.isascii() and word.isdigit() and len(word) < 19 and int(word) > 0:  # fits 64 bits
-            factors.append(Factor(int(word), None, reason))
+def _read_sum(text: str, words: dict[str, Factor], reason: str, where: str) -> Axis:
+    terms = []
+    for term in _parted(text, "+"):
+        parts = [_read_part(word.strip(), words, reason, where) for word in _parted(term, "*")]
+        terms.append(tuple(part for part in parts if not isinstance(part, Factor) or part.called or part.size > 1))
+    return tuple(terms)
+
+
+def _read_part(word: str, words: dict[str, Factor], reason: str, where: str) -> Any:
+    if word.startswith("(") and word.endswith(")"):
+        return _read_sum(word[1:-1], words, reason, where)
+    word = re.sub(r"\s*,\s*", ", ", word)
+    if word in words:
+        return words[word] if words[word].group else Factor(words[word].size, None, reason, name=word)
+    if word.isascii() and word.isdigit() and len(word) < 19 and int(word) > 0:  # fits 64 bits
+        return Factor(int(word), None, reason)
+    raise SpecError(f"{where}: '{word}' is neither a group of the spec nor a size")
+
+
+def _parted(text: str, sign: str) -> list[str]:
+    """The text between signs that stand outside of all parentheses."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter == "(") - (letter == ")")
+        if letter == sign and depth == 0:
+            parts.append("")
         else:
-            raise SpecError(f"'{path}', axis {number}: '{word}' is neither a group of the spec nor a size")
-    return tuple(f for f in factors if f.called or f.size > 1)
+            parts[-1] += letter
+    return parts
 
 
 def _check_sum(path: str, number: int, axis: Any) -> None:
-    """Raises `SpecError` unless an axis is a tuple of terms, each a tuple of factors."""
-    if not axis or not all(isinstance(term, tuple) and all(isinstance(f, Factor) for f in term) for term in axis):
+    """Raises `SpecError` unless an axis is a tuple of terms, each a tuple of factors or of sums."""
+
+    def is_sum(axis: Any) -> bool:
+        return isinstance(axis, tuple) and bool(axis) and all(isinstance(term, tuple) for term in axis)
+
+    def is_axis(axis: Any) -> bool:
+        return is_sum(axis) and all(isinstance(part, Factor) or is_axis(part) for term in axis for part in term)
+
+    if not is_axis(axis):
         raise SpecError(f"'{path}', axis {number}: an axis is a sum of at least one product of factors, not {axis!r}")
+    if _count_parts(axis) > PARTS:
+        raise SpecError(f"'{path}', axis {number}: its sums have more than {PARTS} parts")
 
 
 def _check_factor(path: str, factor: Factor, known: dict[str, Factor]) -> None:
@@ -429,29 +484,36 @@ def _check_outer(known: dict[str, Factor]) -> None:
 def _check_beside(path: str, axes: tuple[Axis, ...]) -> None:
     """Raises `SpecError` unless every indexed factor stands beside exactly one of each of its outer factors.
 
-    Every combination of terms is a piece; a name that is to stand once in each of them stands in the same term,
-    or once in every term of one other axis.
+    Every combination of terms is a piece of its own; a name that is to stand once in each of them stands in the
+    product of the factor itself, or once in all of one other axis.
     """
+    chosen = [list(chosen_factors(axis)) for axis in axes]
     for number, axis in enumerate(axes):
-        others = [[_count(term) for term in other] for i, other in enumerate(axes) if i != number]
-        for term in axis:
-            own = _count(term)
-            for factor in term:
-                for name in factor.outer:
-                    counts = [{count.get(name, 0) for count in other} for other in others]
-                    elsewhere = [found for found in counts if found != {0}] == [{1}]
-                    if own.get(name, 0) != 1 and not (name not in own and elsewhere):
-                        raise SpecError(
-                            f"'{path}', axis {number}: '{factor}' needs exactly one factor '{name}' beside it, in "
-                            "the same product or in all parts of one other axis"
-                        )
+        for own in chosen[number]:
+            for factor, name in ((factor, name) for factor in own for name in factor.outer):
+                here = sum(other.called == name for other in own)
+                others = [
+                    {sum(other.called == name for other in product) for product in products}
+                    for i, products in enumerate(chosen)
+                    if i != number
+                ]
+                if here != 1 and (here or [count for count in others if count != {0}] != [{1}]):
+                    raise SpecError(
+                        f"'{path}', axis {number}: '{factor}' needs exactly one factor '{name}' beside it, in the "
+                        "same product or in all parts of one other axis"
+                    )
 
 
-def _count(term: Term) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for factor in term:
-        counts[factor.called] = counts.get(factor.called, 0) + 1
-    return counts
+def chosen_factors(axis: Axis) -> Iterator[tuple[Factor, ...]]:
+    """The factors of every part of an axis, one term chosen of each sum."""
+    for term in axis:
+        parts = [[(part,)] if isinstance(part, Factor) else list(chosen_factors(part)) for part in term]
+        for choice in product(*parts):
+            yield tuple(factor for factors in choice for factor in factors)
+
+
+def _count_parts(axis: Axis) -> int:
+    return sum(prod(1 if isinstance(part, Factor) else _count_parts(part) for part in term) for term in axis)
 
 
 def _check_name(name: str) -> None:
