@@ -186,7 +186,7 @@ def _pieces(layout: Layout, spec: PermutationSpec, members: dict[str, Member], u
         )
         index = tuple(where.get(place, slice(None)) for place in range(len(layout.shape)))
         order = tuple(left.index(place) for axis in axes for place in axis)
-        flat = Layout(layout.path, layout.full, layout.bounds, shape, groups, ((),) * len(shape))
+        flat = Layout(layout.path, layout.full, layout.steps, shape, groups, ((),) * len(shape))
         pieces.append(Piece(layout, index, order, flat))
     return pieces
 

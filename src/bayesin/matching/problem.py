@@ -22,6 +22,7 @@ from .costs import (
     Means,
     Pair,
     Wasserstein,
+    bound_to,
     check_marginals,
     feature_pairs,
     group_similarities,
@@ -79,6 +80,7 @@ def pose(
     (means0, stds0, norm0), (means1, stds1, norm1) = (
         _host_arrays(posterior, spec, role) for posterior, role in ((target, "target"), (source, "source"))
     )
+    cost = bound_to(cost, target, source, spec)
     for path in exclude - set(means0):
         raise ConfigError(f"exclude: there is no parameter '{path}'")
     wide = not ORDINARY[0] < norm0 * norm1 < ORDINARY[1]  # NaN, an overflow times zero, is not between them either
