@@ -24,11 +24,13 @@ from ..posteriors import Posterior, is_posterior
 from ..randomness import PRNGKey, check_key
 from ..symmetry import Apply, Perms, PermutationSpec, check_same_function, permute
 from ..trees import Tree
-from .bound import lower_bound
+from .bound import largest_gain
 from .costs import CostLike, as_cost, name_of
 from .problem import Problem, objective_of_moved, pose
 from .search import DescentResult, Sweep, descend, random_order, starts
 from .similarity import Similarities
+
+KICKED = 1 << 19  # numbers up to which a search that found nothing in common goes on by kicks: they cost some more
 
 
 class Alignment(eqx.Module):
@@ -131,21 +133,25 @@ def align(
     searches: list[tuple[str, DescentResult]] = []
     for index, begin in enumerate(starts(spec, key, restarts, init, given_order is not None)):
         drawn = random_order(spec, jax.random.fold_in(key, index), max_sweeps) if given_order is None else given_order
-        found = descend(similarities, begin.perms, drawn, relative_tolerance, on_sweep, anchored=begin.anchored)
-        searches.append((begin.name, found))
+        kicks = jax.random.fold_in(key, index) if begin.anchored and similarities.numbers <= KICKED else None
+        options = {"anchored": begin.anchored, "kicks": kicks}
+        searches.append(
+            (begin.name, descend(similarities, begin.perms, drawn, relative_tolerance, on_sweep, **options))
+        )
     start, best = min(searches, key=lambda search: search[1].objective)  # the first of equals
     seconds = {name: sum(search.seconds[name] for _, search in searches) for name in best.seconds}
     seconds["similarity"] += prepared
-    similarities.forget()  # what the search has kept makes room for the moved posterior
+    bounding = time.perf_counter()
+    gap = largest_gain(similarities, problem.structure.flat(best.perms))
+    seconds["bound"] = time.perf_counter() - bounding
+    del similarities  # what the search has kept makes room for the moved posterior
     moved = permuted(source, spec, best.perms)
     if check is not None:
         apply, x = check
         before, after = (q.mean if is_posterior(q) else q for q in (source, moved))
         check_same_function(apply, before, after, x)
     history = _history(best, problem, moved)
-    bounding = time.perf_counter()
-    bound = lower_bound(similarities, problem.structure.flat(best.perms), float(history[-1]))
-    seconds["bound"] = time.perf_counter() - bounding
+    bound = float(history[-1]) - gap
     return Alignment(
         perms=best.perms,
         posterior=moved,
@@ -156,7 +162,7 @@ def align(
         order=best.order,
         cost=name_of(problem.cost),
         start=start,
-        bound=min(bound, float(history[-1])),
+        bound=bound if problem.given else max(bound, 0.0),  # a sum of squares or a divergence is never below zero
     )
 
 

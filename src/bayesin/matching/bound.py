@@ -1,4 +1,4 @@
-"""A value below which no permutation brings the objective, at the price of one look at the weights.
+"""By how much another permutation could lower the objective at most, at the price of a look or two at the weights.
 
 The objective is a constant less twice the inner products of target and moved source. Those are bounded from above,
 tensor by tensor and family by family:
@@ -15,6 +15,7 @@ column means are prices enough. Weights that have little in common leave a wide 
 away says nothing, that it is near says that little is left to find.
 """
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -29,8 +30,8 @@ from .similarity import Similarities
 ROUNDING = 1e-6  # of a sum of squares in float32: deviations are never taken for smaller than they are
 
 
-def lower_bound(similarities: Similarities, flat: FlatPerms, reached: float) -> float:
-    """Returns a value that no permutation brings the objective below, given where a search has ended."""
+def largest_gain(similarities: Similarities, flat: FlatPerms) -> float:
+    """Returns by how much the objective can fall from where a search has ended; no permutation gains more."""
     problem = similarities.problem
     present, best = _of_several_units(similarities, flat), 0.0
     for family in problem.structure.families:
@@ -40,8 +41,7 @@ def lower_bound(similarities: Similarities, flat: FlatPerms, reached: float) -> 
             present += float(alone[np.arange(len(alone)), flat[unit]].sum(dtype=np.float64))
             matrices[unit] = sum((_invariant(pair, unit) for pair in similarities.beside(unit)), alone)
         best += _best_of_family(problem.structure, family, matrices)
-    bound = reached - 2.0 * max(best - present, 0.0)
-    return bound if problem.given else max(bound, 0.0)
+    return 2.0 * max(best - present, 0.0)
 
 
 def _of_several_units(similarities: Similarities, flat: FlatPerms) -> float:
@@ -68,9 +68,10 @@ def _invariant(pair: TensorPair, unit: str) -> np.ndarray:
 def _moments(array: np.ndarray, place: int, others: tuple[int, ...]) -> np.ndarray:
     """(places, 2 × rest): mean and deviation over the other units, scaled so that products are those of the bound."""
     array = widened(array)
-    count = np.prod([array.shape[axis] for axis in others])
+    count = math.prod(array.shape[axis] for axis in others)
     means = array.mean(others, keepdims=True)
-    squares = np.square(array).sum(others, keepdims=True)
+    axes, left = list(range(array.ndim)), [axis for axis in range(array.ndim) if axis not in others]
+    squares = np.einsum(array, axes, array, axes, left).reshape(means.shape)  # without a copy of the squares
     deviations = np.maximum(squares - count * means**2, 0.0) + ROUNDING * squares
     rows = [
         np.moveaxis(part, place, 0).reshape(array.shape[place], -1) for part in (means * count**0.5, deviations**0.5)

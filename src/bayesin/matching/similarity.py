@@ -110,8 +110,8 @@ class Similarities:
             on_device = is_worth_a_device(problem, self.tensors)
         self.on_device = on_device and problem.dtype == np.float32  # JAX would silently make float64 float32
         put = jax.device_put if self.on_device else lambda array: array
-        numbers = sum(array.size for pair in problem.features for array in pair.target)
-        self.laid_out = self.on_device or numbers <= LAID_OUT
+        self.numbers = sum(array.size for pair in problem.features for array in pair.target)
+        self.laid_out = self.on_device or self.numbers <= LAID_OUT
         # Σ |target| |source| of what is multiplied for each unit
         self._magnitude = {unit: sum(map(magnitude, kinds.general)) for unit, kinds in self.tensors.items()}
         self._constant: dict[str, Any] = {}
