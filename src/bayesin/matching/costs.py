@@ -408,6 +408,13 @@ def squared_distance(first: np.ndarray, second: np.ndarray) -> float:
     return total
 
 
+def inner_product(first: np.ndarray, second: np.ndarray) -> float:
+    """Returns Σ a b in the same way."""
+    first, second = first.reshape(-1), second.reshape(-1)
+    parts = (slice(start, start + CHUNK) for start in range(0, first.size, CHUNK))
+    return sum(float(widened(first[part]) @ widened(second[part])) for part in parts)
+
+
 def widened(array: np.ndarray) -> np.ndarray:
     """Returns the array in at least single precision, in which half precision is summed."""
     return array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)

@@ -11,6 +11,7 @@ under one `lax.scan`.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -487,21 +488,19 @@ def _check_beside(path: str, axes: tuple[Axis, ...]) -> None:
     Every combination of terms is a piece of its own; a name that is to stand once in each of them stands in the
     product of the factor itself, or once in all of one other axis.
     """
-    chosen = [list(chosen_factors(axis)) for axis in axes]
+    chosen = [[Counter(f.called for f in factors) for factors in chosen_factors(axis)] for axis in axes]
     for number, axis in enumerate(axes):
-        for own in chosen[number]:
-            for factor, name in ((factor, name) for factor in own for name in factor.outer):
-                here = sum(other.called == name for other in own)
-                others = [
-                    {sum(other.called == name for other in product) for product in products}
-                    for i, products in enumerate(chosen)
-                    if i != number
-                ]
-                if here != 1 and (here or [count for count in others if count != {0}] != [{1}]):
-                    raise SpecError(
-                        f"'{path}', axis {number}: '{factor}' needs exactly one factor '{name}' beside it, in the "
-                        "same product or in all parts of one other axis"
-                    )
+        others = chosen[:number] + chosen[number + 1 :]
+        for own in chosen_factors(axis):
+            for factor in own:
+                for name in factor.outer:
+                    here = sum(other.called == name for other in own)
+                    elsewhere = [counts for other in others if (counts := {each[name] for each in other}) != {0}]
+                    if here != 1 and (here or elsewhere != [{1}]):
+                        raise SpecError(
+                            f"'{path}', axis {number}: '{factor}' needs exactly one factor '{name}' beside it, in "
+                            "the same product or in all parts of one other axis"
+                        )
 
 
 def chosen_factors(axis: Axis) -> Iterator[tuple[Factor, ...]]:
