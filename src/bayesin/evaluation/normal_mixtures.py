@@ -27,7 +27,7 @@ def log_density(y: np.ndarray, means: np.ndarray, stds: np.ndarray, weights: np.
         weights: (draws,), with sum 1.
     """
     terms = -0.5 * ((y - means) / stds) ** 2 - np.log(stds) - 0.5 * np.log(2 * np.pi)
-    return logsumexp(terms.sum(-1), axis=0, b=_along(weights, terms.ndim - 1))
+    return np.asarray(logsumexp(terms.sum(-1), axis=0, b=_along(weights, terms.ndim - 1)))
 
 
 def cdf(y: np.ndarray, means: np.ndarray, stds: np.ndarray, weights: np.ndarray) -> np.ndarray:

@@ -35,6 +35,10 @@ class Predictive(eqx.Module):
     def __len__(self) -> int:
         """Number of examples."""
 
+    @abstractmethod
+    def __getitem__(self, examples: slice) -> "Predictive":
+        """The prediction on some of the examples."""
+
     @property
     @abstractmethod
     def uncertainty(self) -> Float[np.ndarray, " examples"]:
@@ -72,6 +76,10 @@ class ClassPredictive(Predictive):
 
     def __len__(self) -> int:
         return len(self.log_probs)
+
+    def __getitem__(self, examples: slice) -> "ClassPredictive":
+        entropy = self.aleatoric_entropy
+        return ClassPredictive(self.log_probs[examples], None if entropy is None else entropy[examples])
 
     @property
     def probabilities(self) -> Float[np.ndarray, "examples classes"]:
@@ -143,6 +151,9 @@ class RealPredictive(Predictive):
 
     def __len__(self) -> int:
         return self.means.shape[1]
+
+    def __getitem__(self, examples: slice) -> "RealPredictive":
+        return RealPredictive(self.means[:, examples], self.stds[:, examples], self.weights)
 
     @property
     def mean(self) -> Float[np.ndarray, "examples outputs"]:

@@ -51,6 +51,7 @@ class Sweep(NamedTuple):
     number: int
     objective: float
     moved: int  # units moved in this sweep
+    perms: Perms | None = None  # after it; None where several posteriors move at once
 
 
 class DescentResult(NamedTuple):
@@ -127,7 +128,8 @@ def descend(
                 value -= step.gain
                 unsolved |= neighbours[family]
         if on_sweep is not None:
-            on_sweep(Sweep(len(used), value, moved))
+            here = {group: np.array(perm) for group, perm in search.perms.items()}
+            on_sweep(Sweep(len(used), value, moved, here))
     return DescentResult(search.perms, start, tuple(gains), len(used), not unsolved, tuple(used), search.seconds)
 
 

@@ -22,6 +22,7 @@ from ...data import Dataset, published_content
 from ...errors import ArtifactError, ConfigError, DataError, did_you_mean
 from ...file_sets import check_one_making
 from ...json_files import expect, read_json
+from ...likelihoods import Categorical, Likelihood, Normal
 from ...models import Model, build
 from ...posteriors import Samples
 from ...store import Description, describe, load_posterior
@@ -140,6 +141,20 @@ def read_posterior(file: PosteriorFile, model: Model | None) -> Any:
     if file.member >= len(posterior):
         raise ConfigError(f"'{file.text}': members are numbered 0 to {len(posterior) - 1}")
     return posterior[file.member]
+
+
+def likelihood_of_file(file: PosteriorFile, data: Dataset) -> Likelihood:
+    """The likelihood that a posterior was fitted with: categorical for classes, else normal with the noise it names.
+
+    Raises:
+        ConfigError: real targets, and the file does not say how large the noise is.
+    """
+    if data.classes is not None:
+        return Categorical()
+    noise = file.metadata.get("noise")
+    if not isinstance(noise, int | float) or not noise > 0:
+        raise ConfigError(f"{file.path} does not say the noise of its targets (metadata 'noise'); fit it again")
+    return Normal(float(noise))
 
 
 def read_samples(file: PosteriorFile, model: Model | None) -> Samples:

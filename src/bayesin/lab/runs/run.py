@@ -27,6 +27,7 @@ from ...errors import ArtifactError, ConfigError, TrainingError
 from ...files import remove_leftovers
 from ...inference import VI, Fit, Progress, fit_vi_grid
 from ...json_files import read_json, write_json
+from ...likelihoods import Likelihood, Normal
 from ...locks import locked
 from ...models import Model
 from ...randomness import seed_key
@@ -220,7 +221,8 @@ def _finish(
     about = {name: value for name, value in config.to_json().items() if name in ("data", "model", "method", "hash")}
     about["model"] |= {"input_shape": list(data.input_shape), "classes": data.outputs}
     for number, posterior in enumerate(fit.posteriors):
-        save_posterior(folder / f"posterior-{number}.safetensors", posterior, metadata=about | {"member": number})
+        own = about | {"member": number} | _noise(fit.likelihoods[number])
+        save_posterior(folder / f"posterior-{number}.safetensors", posterior, metadata=own)
     write_json(folder / "results.json", results)
     train_seconds = float(fit.trace["seconds"][-1])
     record |= {
@@ -233,6 +235,11 @@ def _finish(
     write_json(folder / "provenance.json", record)
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     return RunOutcome(folder, results, record, False)
+
+
+def _noise(likelihood: Likelihood) -> dict[str, float]:
+    """What a prediction of real targets needs beside the weights; labels need nothing."""
+    return {"noise": float(likelihood.std)} if isinstance(likelihood, Normal) else {}
 
 
 def _remove_overtaken(shared: Path, held: Sequence[str]) -> None:

@@ -340,7 +340,7 @@ def draw(figure: Any, records: Sequence[Record]) -> None:
         drawing.bars(axis, [np.mean(of_name or [0.0]) for of_name in values], values, markersize=3)
         said = [(place, PAPER_NUMBERS[name][number]) for place, name in enumerate(names) if name in PAPER_NUMBERS]
         axis.plot(
-            [value for _, value in said], [place for place, _ in said], "D", color=drawing.ORANGE, label="the paper"
+            [value for _, value in said], [place for place, _ in said], "D", color=drawing.OCHRE, label="the paper"
         )
         axis.set(xlabel=label, xlim=(0, 1.02))
         axis.set_yticks(np.arange(len(names)), [_in_words(name) for name in names])

@@ -240,7 +240,7 @@ def draw(figure: Any, records: Sequence[Record]) -> None:
             ("distance of the weights", lambda stage: stage["distance"]),
             ("test barrier at the middle (nats)", lambda stage: stage["loss_barrier"]["test"]),
         )
-        stages = {"trained": ("trained", drawing.BLUE), "undone": ("permutation undone", drawing.GREEN)}
+        stages = {"trained": ("trained", drawing.PURPLE), "undone": ("permutation undone", drawing.OCHRE)}
         for axis, (label, measure) in zip(axes, panels, strict=False):
             for stage, (words, colour) in stages.items():
                 values = np.array([[measure(row[stage]) for row in rows] for rows in runs])
@@ -252,7 +252,7 @@ def draw(figure: Any, records: Sequence[Record]) -> None:
     for record in of_study(records, "line"):
         for line in record["numbers"]["lines"]:
             taus, counts = record["numbers"]["taus"], line["transpositions"]
-            axes[3].plot(taus, counts, color=drawing.BLUE, marker="", lw=1)
+            axes[3].plot(taus, counts, color=drawing.PURPLE, marker="", lw=1)
         axes[3].set(xlabel="position on the line, τ", ylabel="transpositions from the start")
 
 

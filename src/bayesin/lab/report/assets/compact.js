@@ -19,7 +19,7 @@ function scoresPanel(scores) {
 }
 
 const MOST_GROUPS = 4; // lines that stay apart; with more groups their sum is shown
-const GROUP_LOOKS = [["aligned", "circle"], ["naive", "diamond"], ["third", "square"], ["fourth", "x"]];
+const GROUP_LOOKS = [["third", "circle"], ["fourth", "diamond"], ["fifth", "square"], ["muted", "x"]];
 
 function swapsFigure(groups) {
   const few = groups.length <= MOST_GROUPS, count = groups[0].transpositions.length, samples = [...Array(count).keys()];
