@@ -81,6 +81,7 @@ class Cost(Protocol):
         ...
 
 
+@runtime_checkable
 class GivenCost(Protocol):
     """A cost all of whose evidence is given outright."""
 
