@@ -24,6 +24,9 @@ from ..trees import Tree, flatten
 
 Perms = dict[str, Any]  # {group: integer array}; gather convention new[i] = old[perm[i]]
 
+MOST_GROUPS = 1 << 12  # a file may name any number, and work grows with it; deep networks have hundreds
+MOST_FACTORS = 32  # of one parameter; each becomes an axis of an array, of which numpy has no more
+
 NEEDED = 'a spec needs "parameters" {path: [axis, …]} and "groups" {name: size}'
 
 
@@ -197,10 +200,15 @@ class PermutationSpec:
             _check_name(group)
             if not isinstance(size, int) or isinstance(size, bool) or size < 1:
                 raise SpecError(f"group '{group}' needs a positive whole size, not {size!r}")
+        if len(groups) > MOST_GROUPS:
+            raise SpecError(f"{len(groups):,} groups are more than the {MOST_GROUPS:,} that a network can have")
         read, used = [], set()
         for path, axes in parameters.items():
             if not isinstance(axes, list):
                 raise SpecError(f"'{path}' needs a list with one entry an axis, not {axes!r}")
+            factors = sum(axis.count("*") + 1 for axis in axes if isinstance(axis, str))
+            if factors > MOST_FACTORS:
+                raise SpecError(f"'{path}' has {factors:,} factors; an array has {MOST_FACTORS} at most")
             reasons = why.get(path) if isinstance(why, dict) else None
             reasons = reasons if isinstance(reasons, list) else []
             read.append((path, tuple(_read_axis(path, i, axis, groups, reasons) for i, axis in enumerate(axes))))
