@@ -138,9 +138,8 @@ def _show(bar: Bar, progress: Progress) -> None:
 def _table(out: Output, done: RunOutcome) -> None:
     results, rows = done.results, []
     for score in [*results["members"], *([results["ensemble"]] if "ensemble" in results else [])]:
-        right = f"{score['test_accuracy']:.2%}" if "test_accuracy" in score else "–"
-        loss = f"{score['test_nll']:.4f} ± {score['test_nll_error']:.4f}"
-        std = f"{score['std_mean']:.4f}" if "std_mean" in score else "–"
+        right, std = _shown(score.get("test_accuracy"), ".2%"), _shown(score.get("std_mean"), ".4f")
+        loss = f"{_shown(score['test_nll'], '.4f')} ± {_shown(score['test_nll_error'], '.4f')}"
         rows.append([score.get("member", "all"), right, loss, std])
     out.table("", ["member", "test accuracy", "test loss (nats)", "mean std"], rows)
     if "chains" in results:
@@ -158,11 +157,16 @@ def _table(out: Output, done: RunOutcome) -> None:
 
 
 def _mixing(out: Output, chains: dict[str, Any]) -> None:
-    shares = ", ".join(f"{share:.2f}" for share in chains["acceptance"])
-    steps = ", ".join(f"{step:.3g}" for step in chains["step_size"])
-    known = {name: "–" if chains[name] is None else f"{chains[name]:.4g}" for name in ("rhat_max", "ess_min")}
+    shares = ", ".join(_shown(share, ".2f") for share in chains["acceptance"])
+    steps = ", ".join(_shown(step, ".3g") for step in chains["step_size"])
+    known = {name: _shown(chains.get(name), ".4g") for name in ("rhat_max", "ess_min")}
     out.line(f"{chains['samples']} samples; accepted {shares} at step {steps}; of the predictions the largest R-hat")
     out.line(f"is {known['rhat_max']}, the smallest effective sample size {known['ess_min']}")
+
+
+def _shown(number: float | None, how: str) -> str:
+    """A number as text; a dash where there is none, or none that was finite."""
+    return "–" if number is None else format(number, how)
 
 
 def _times(done: RunOutcome) -> dict[str, Any]:

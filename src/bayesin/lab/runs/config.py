@@ -135,27 +135,26 @@ class RunConfig:
         }
 
     @classmethod
-    def from_json(cls, value: Any) -> "RunConfig":
-        """Reads what `to_json` wrote; `ArtifactError` where it is something else."""
-        expect(value, _SCHEMA, "the config of this run")
+    def from_json(cls, value: Any, what: str = "the config of this run") -> "RunConfig":
+        """Reads what `to_json` wrote; `ArtifactError`, which starts with `what`, where it is something else."""
+        expect(value, _SCHEMA, what)
         data, model, method = value["data"], value["model"], METHODS.get(value["method"])
         if method is None:
-            raise ArtifactError(f"the config of this run names a method {value['method']!r:.40}, which is not known")
+            raise ArtifactError(f"{what} names a method {value['method']!r:.40}, which is not known")
         try:
-            training = method.settings(**value["training"])
+            return cls(
+                data=data["name"],
+                model=model["name"],
+                training=method.settings(**value["training"]),
+                key=value["key"],
+                limit=data["limit"],
+                normalise=data["normalise"],
+                test_samples=value["test_samples"],
+                data_content=data.get("content"),
+                **{name: model[name] for name in ("width", "depth", "norm") if name in model},
+            )
         except (TypeError, ConfigError) as error:
-            raise ArtifactError(f"the config of this run cannot be read: {error}") from None
-        return cls(
-            data=data["name"],
-            model=model["name"],
-            training=training,
-            key=value["key"],
-            limit=data["limit"],
-            normalise=data["normalise"],
-            test_samples=value["test_samples"],
-            data_content=data.get("content"),
-            **{name: model[name] for name in ("width", "depth", "norm") if name in model},
-        )
+            raise ArtifactError(f"{what} cannot be read: {error}") from None
 
 
 _FORMAT = {"format": "bayesin-run", "version": 1}
