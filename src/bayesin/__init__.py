@@ -23,6 +23,7 @@ from .inference import fit_ensemble as fit_ensemble
 from .inference import fit_hmc as fit_hmc
 from .inference import fit_vi as fit_vi
 from .inference import fit_vi_grid as fit_vi_grid
+from .inference import recalibrate as recalibrate
 from .likelihoods import Categorical as Categorical
 from .likelihoods import Likelihood as Likelihood
 from .likelihoods import Normal as Normal

@@ -34,6 +34,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Num
 
 from .errors import ConfigError, DataError, ModelError, did_you_mean, first_line
+from .inputs import describe, shapes_of
 from .trees import Tree
 
 _HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
@@ -244,13 +245,10 @@ def check_outputs(
         DataError: the targets do not fit the outputs.
     """
     x, y = data
-    two = jax.ShapeDtypeStruct((2, *x.shape[1:]), jnp.asarray(x[:1]).dtype)
     try:
-        outputs = jax.eval_shape(apply, params, two)
+        outputs = jax.eval_shape(apply, params, shapes_of(x, 2))
     except Exception as error:  # whatever a user's network raises while it is traced
-        raise ModelError(
-            f"{name} cannot be applied to inputs of shape {tuple(x.shape[1:])}: {first_line(error)}"
-        ) from error
+        raise ModelError(f"{name} cannot be applied to inputs of shape {describe(x)}: {first_line(error)}") from error
     if not hasattr(outputs, "shape") or not outputs.shape or outputs.shape[0] != 2:
         raise ModelError(
             f"{name} returns shape {getattr(outputs, 'shape', type(outputs).__name__)} for two inputs; "
@@ -261,9 +259,8 @@ def check_outputs(
         likelihood.check(shape, y)  # pyright: ignore
         return shape
     # A likelihood without a check of its own must at least be traceable and return one number for each example.
-    targets = jax.ShapeDtypeStruct((2, *y.shape[1:]), jnp.asarray(y[:1]).dtype)
     try:
-        terms = jax.eval_shape(lambda f, y: negative_log_likelihood(likelihood, f, y), outputs, targets)
+        terms = jax.eval_shape(lambda f, y: negative_log_likelihood(likelihood, f, y), outputs, shapes_of(y, 2))
     except Exception as error:
         raise DataError(
             f"the likelihood cannot be computed from outputs {shape} and targets {tuple(y.shape[1:])}: "

@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, Shaped
 
 from ..chunks import Chunks
 from ..errors import ConfigError
+from ..inputs import Inputs, take
 from ..jaxprs import Apply
 from ..likelihoods import Likelihood, LikelihoodLike, as_likelihood
 from ..paths import Mixture, as_gaussian
@@ -25,7 +26,7 @@ from ..randomness import PRNGKey, check_key
 from ..trees import Tree, common_dtype
 
 Drawable = Gaussian | LowRankGaussian | Samples | Mixture  # whose draw number s can be made alone
-Data = tuple[Shaped[Array | np.ndarray, "examples ..."], Shaped[Array | np.ndarray, "examples ..."]]
+Data = tuple[Inputs, Shaped[Array | np.ndarray, "examples ..."]]
 
 
 class Averages(NamedTuple):
@@ -74,7 +75,9 @@ def marginal_loss(
 
     @jax.checkpoint
     def log_likelihoods(number: Array) -> Array:
-        return _scores(drawn, draw(drawn, stream, number), jnp.asarray(x), jnp.asarray(y), apply, likelihood)[0]
+        return _scores(
+            drawn, draw(drawn, stream, number), jax.tree.map(jnp.asarray, x), jnp.asarray(y), apply, likelihood
+        )[0]
 
     terms = jax.lax.map(log_likelihoods, jnp.arange(count))
     return np.log(count).astype(terms.dtype) - jnp.mean(logsumexp(terms, axis=0))
@@ -129,7 +132,9 @@ def average_over_draws(
         return jnp.logaddexp(total, probs), likelihoods
 
     probs = jax.eval_shape(
-        lambda: _all_scores(posterior, _stacked(posterior, key, jnp.arange(draws)), x[0], y[0], apply, likelihood)[1]
+        lambda: _all_scores(
+            posterior, _stacked(posterior, key, jnp.arange(draws)), take(x, 0), y[0], apply, likelihood
+        )[1]
     )
     total = jnp.full((*y.shape[:2], probs.shape[-1]), -jnp.inf, probs.dtype)
     total, likelihoods = jax.lax.scan(some_draws, total, jnp.arange(0, samples, draws))
@@ -163,7 +168,7 @@ def _stacked(posterior: Drawable, key: PRNGKey, index: Array) -> Tree:
 
 
 def _all_scores(
-    posterior: Drawable, members: Tree, x: Array, y: Array, apply: Apply, likelihood: Likelihood
+    posterior: Drawable, members: Tree, x: Inputs, y: Array, apply: Apply, likelihood: Likelihood
 ) -> tuple[Float[Array, "draws examples"], Float[Array, "draws examples classes"]]:
     def scores(member: Tree) -> tuple[Array, Array]:
         return _scores(posterior, member, x, y, apply, likelihood)
@@ -174,7 +179,7 @@ def _all_scores(
 
 
 def _scores(
-    posterior: Drawable, member: Tree, x: Array, y: Array, apply: Apply, likelihood: Likelihood
+    posterior: Drawable, member: Tree, x: Inputs, y: Array, apply: Apply, likelihood: Likelihood
 ) -> tuple[Float[Array, " examples"], Float[Array, "examples classes"]]:
     """Log-likelihoods of one draw and, where the likelihood has them, its log-probabilities."""
     if isinstance(posterior, Mixture):

@@ -8,16 +8,17 @@ the variance over draws of that combination of r_s, divided by S; the bias of L 
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Shaped
+from jaxtyping import Array, Float
 
 from ..chunks import Chunks, cut
 from ..errors import ConfigError, DataError, PosteriorError
+from ..inputs import Inputs, count_of
 from ..jaxprs import Apply, hashable
 from ..likelihoods import Likelihood, LikelihoodLike, as_likelihood, check_outputs
 from ..paths import Mixture, as_gaussian, is_point
@@ -100,7 +101,7 @@ def evaluate(
 def predict(
     posterior: Posterior | Mixture | Tree,
     apply: Apply,
-    x: Shaped[Array | np.ndarray, "examples ..."],
+    x: Inputs,
     *,
     key: PRNGKey | None,
     samples: int = 128,
@@ -111,7 +112,7 @@ def predict(
 
     Args:
         posterior, apply, key, samples, chunks: as for `evaluate`.
-        x: inputs, batch first.
+        x: inputs, batch first: an array, or a dict of them.
         likelihood: one with `log_probs(outputs)`.
 
     Example:
@@ -128,7 +129,7 @@ def predict(
     predictive = evaluate(
         posterior,
         apply,
-        (x, np.zeros(len(x), np.int32)),  # any targets: only the probabilities are used
+        (x, np.zeros(count_of(x), np.int32)),  # any targets: only the probabilities are used
         key=key,
         samples=samples,
         likelihood=_Unlabelled(likelihood),
@@ -160,7 +161,7 @@ def prepare(
     chunks = chunks or choose_sizes(apply, params, x, samples)
     if chunks.examples < 1 or chunks.draws < 1:
         raise ConfigError(f"chunks of {chunks.examples} examples and {chunks.draws} draws; at least one of each")
-    return Prepared(apply, cut(x, y, chunks.examples), len(x), likelihood, chunks.draws)
+    return Prepared(apply, cut(x, y, chunks.examples), count_of(x), likelihood, chunks.draws)
 
 
 def evaluate_prepared(
@@ -230,7 +231,15 @@ def _shapes(posterior: Posterior | Mixture | Tree) -> Tree:
 def _checked_data(data: Data) -> Data:
     if not isinstance(data, tuple | list) or len(data) != 2:
         raise DataError(f"data is a pair (x, y), such as (data.x_test, data.y_test), not {type(data).__name__}")
-    x, y = (value if hasattr(value, "shape") else np.asarray(value) for value in data)
-    if x.ndim < 1 or y.ndim < 1 or len(x) != len(y) or not len(x):
-        raise DataError(f"need as many inputs as targets, and at least one: {tuple(x.shape)} and {tuple(y.shape)}")
+    x, y = data
+    x = {name: _array(part) for name, part in x.items()} if isinstance(x, dict) else _array(x)
+    y = _array(y)
+    leaves = [*jax.tree.leaves(x), y]
+    if any(leaf.ndim < 1 or len(leaf) != len(y) or not len(leaf) for leaf in leaves):
+        shapes = " and ".join(str(tuple(leaf.shape)) for leaf in leaves)
+        raise DataError(f"need as many inputs as targets, and at least one: {shapes}")
     return x, y
+
+
+def _array(value: Any) -> Any:
+    return value if hasattr(value, "shape") else np.asarray(value)

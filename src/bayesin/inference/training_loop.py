@@ -18,6 +18,7 @@ import numpy as np
 import optax
 
 from ..errors import TrainingError
+from ..inputs import shapes_of
 from ..jaxprs import has_convolution
 from ..likelihoods import Likelihood, with_parameters
 from ..store import Checkpoints, Resumed, checksum, key_numbers
@@ -77,7 +78,7 @@ def train(
     prepared = prepare(key, problem)
     plan, config, arrays = prepared.plan, problem.config, problem.arrays
     devices = jax.devices()
-    convolutional = has_convolution(plan.apply, prepared.params, arrays.x[:2])
+    convolutional = has_convolution(plan.apply, prepared.params, shapes_of(arrays.x, 2))
     arrangement = arrange(config, problem.count, convolutional, devices)
     plan = replace(plan, batch_sharding=batch_sharding(arrangement))
     shared = place_shared(arrangement, prepared.shared)
@@ -225,7 +226,7 @@ def _checkpoints(folder: Path | str, key: jax.Array, problem: Problem, prepared:
         "settings": [_identity(settings, prepared) for settings in problem.settings],
         "kind": type(problem.config).__name__,
         "key": key_numbers(key),
-        "data": checksum(problem.arrays.x, problem.arrays.y),
+        "data": checksum(*jax.tree.leaves(problem.arrays.x), problem.arrays.y),
         "parameters": [[leaf.path, list(leaf.shape), leaf.role] for leaf in prepared.plan.layout.leaves],
     }
     need = sum(leaf.nbytes for leaf in jax.tree.leaves(prepared.states))

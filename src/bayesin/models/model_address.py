@@ -26,6 +26,7 @@ from .haiku import from_haiku, is_transformed
 from .linen import from_linen
 from .model import Model
 from .nnx import from_nnx
+from .torch import from_torch, inputs_of, is_torch_module
 
 
 class Loaded(NamedTuple):
@@ -40,8 +41,8 @@ class Loaded(NamedTuple):
 def load(target: str, *, key: jax.Array, input_shape: Sequence[int] | None = None) -> Loaded:
     """Returns the model at an address.
 
-    The attribute may be a `bayesin.models.Model`; an NNX, Linen or Equinox module; the result of `hk.transform`; a
-    pair of one of these and an example input; a triple `(apply, params, example input)`; or a function without
+    The attribute may be a `bayesin.models.Model`; an NNX, Linen, Equinox or PyTorch module; the result of
+    `hk.transform`; a pair of one of these and an example input; a triple `(apply, params, example input)`; or a function without
     arguments that returns any of them. Where no example is given, `input_shape` says the shape of one.
 
     Args:
@@ -59,7 +60,7 @@ def load(target: str, *, key: jax.Array, input_shape: Sequence[int] | None = Non
         )
     module = _import(source)
     value = _attribute(module, attribute, target)
-    if callable(value) and not isinstance(value, nnx.Module | linen.Module | eqx.Module | tuple):
+    if callable(value) and not _is_network(value) and not isinstance(value, tuple):
         value = _run(value, f"{target}()", module)
     return _loaded(value, target, key, None if input_shape is None else example_input(input_shape))
 
@@ -76,15 +77,21 @@ def _loaded(value: Any, target: str, key: jax.Array, x: Any) -> Loaded:
         if len(value) != 2:
             raise ModelError(f"{target} holds {len(value)} values; a pair (model, x) or (apply, params, x) is needed")
         value, x = value
+    x = None if x is None else jax.tree.map(lambda leaf: inputs_of(leaf) if hasattr(leaf, "detach") else leaf, x)
     model = _model(value, x, target)
     return Loaded(model.apply, model.init(key), x, target)
 
 
+def _is_network(value: Any) -> bool:
+    known = isinstance(value, Model | nnx.Module | linen.Module | eqx.Module)
+    return known or is_transformed(value) or is_torch_module(value)
+
+
 def _model(value: Any, x: Any, target: str) -> Model:
-    if not (isinstance(value, Model | nnx.Module | linen.Module | eqx.Module) or is_transformed(value)):
+    if not _is_network(value):
         raise ModelError(
-            f"{target} is {value!r:.60}; it should be a bayesin Model, an NNX, Linen or Equinox module, or the "
-            f"result of hk.transform, alone or in a pair with an example input; or a function that returns one"
+            f"{target} is {value!r:.60}; it should be a bayesin Model, an NNX, Linen, Equinox or PyTorch module, or "
+            f"the result of hk.transform, alone or in a pair with an example input; or a function that returns one"
         )
     if x is None:
         raise ModelError(f"{target} comes without an example input; give the shape of one: --input-shape 28 28 1")
@@ -94,6 +101,8 @@ def _model(value: Any, x: Any, target: str) -> Model:
         return from_nnx(value)
     if isinstance(value, eqx.Module):
         return from_equinox(value)
+    if is_torch_module(value):
+        return from_torch(value, x)
     return from_linen(value, x) if isinstance(value, linen.Module) else from_haiku(value, x)
 
 
