@@ -20,13 +20,13 @@ test: .venv/.dev  ## every test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
-	$(BIN)/python -m pytest -n $(JOBS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 check: .venv/.dev  ## lint, types and a quick test of every stage, in about ninety seconds
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
-	$(BIN)/python -m pytest -n $(JOBS) -m "not slow" $(QUICK)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not slow" $(QUICK)
 
 torture: .venv/.dev  ## kills, full disks, bad files, load: the table of faults (COUNT=10 for a tenth of the tries)
 	-$(PIP) install --quiet --constraint constraints.txt --editable '.[torture]'

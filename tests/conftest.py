@@ -1,4 +1,4 @@
-"""What several test files share: strict promotion, and the real data sets where this machine has them."""
+"""What all tests share: one cache of compiled programs, strict promotion, and the real data sets this machine has."""
 
 import fcntl
 import os
@@ -26,6 +26,28 @@ PROMOTING = (  # networks of all kinds, and whole programs
 )
 REPOSITORY = Path(__file__).resolve().parents[1]
 UNPACK = REPOSITORY.parent / "shared" / "data" / "unpack.py"
+COMPILED = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
+MOST_COMPILED = 2 << 30  # bytes of compiled programs that one session may leave to the next
+
+
+def pytest_configure(config):
+    """Most of the time goes into compiling, so programs are compiled once for all workers and the verbs they start.
+
+    A session leaves them to the next in pytest's own cache; the user's cache of `bayesin` is left alone.
+    """
+    if "JAX_COMPILATION_CACHE_DIR" in os.environ:  # a worker, or a choice of whoever runs the tests
+        return
+    kept = getattr(config, "cache", None)
+    folder = kept.mkdir("compiled") if kept is not None else Path(tempfile.mkdtemp(prefix="bayesin-tests-compiled-"))
+    if kept is None:
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    elif sum(entry.stat().st_size for entry in os.scandir(folder)) > MOST_COMPILED:
+        shutil.rmtree(folder)
+        folder.mkdir()
+    os.environ |= COMPILED | {"JAX_COMPILATION_CACHE_DIR": str(folder)}
+    for name, value in COMPILED.items():  # JAX read the environment when it was imported
+        jax.config.update(name.lower(), int(value))
+    jax.config.update("jax_compilation_cache_dir", str(folder))
 
 
 @pytest.fixture(autouse=True)

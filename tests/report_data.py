@@ -28,6 +28,7 @@ def synthetic(title: str = "Two posteriors, one basin", group: str = "g0") -> di
         "plane": _plane(),
         "alignment": _alignment(rng, group),
         "compact": _compact(rng, group),
+        "evaluation": _evaluation(np.random.default_rng(1)),
         "posterior": _posterior(rng, group),
         "tables": [
             {"title": "Agreement", "columns": ["method", "agreement"], "rows": [["mean", 0.98], [HOSTILE, 1]]}
@@ -136,6 +137,18 @@ def _compact(rng, group):
             "centres": centres.tolist(),
             "curves": [{"name": n, "role": r, "shares": [1 / 30] * 30} for n, r in names],
         },
+    }
+
+
+def _evaluation(rng):
+    lines = [{"name": name, "x": [0.2, 0.6, 1.0], "y": rng.random(3).tolist()} for name in ("samples", HOSTILE)]
+    return {
+        "columns": ["accuracy", "NLL"],
+        "rows": [{"name": "samples", "values": ["98.0 %", "0.0912"]}, {"name": HOSTILE, "values": ["–", "0.1"]}],
+        "reliability": lines,
+        "selective": lines,
+        "entropy": lines,
+        "coverage": lines,
     }
 
 

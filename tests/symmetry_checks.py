@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 import bayesin
 from bayesin.errors import SymmetryError
 from bayesin.symmetry import Factor, PermutationSpec
+from bayesin.symmetry.diagnose import with_factor
+from bayesin.symmetry.spec import factors_of, write_axis
 from bayesin.trees import unflatten
 
 
@@ -69,7 +71,7 @@ def check(model: Architecture, params: Any = None) -> PermutationSpec:
 def check_axes(spec: PermutationSpec, expected: Mapping[str, str], sizes: Mapping[str, int]) -> None:
     """The groups are those of `expected`, up to their names."""
     assert sorted(expected) == sorted(spec.axes)
-    written = {path: " ".join("*".join(map(str, axis)) or "1" for axis in axes) for path, axes in spec.axes.items()}
+    written = {path: " ".join(write_axis(axis).replace(" ", "") for axis in axes) for path, axes in spec.axes.items()}
     names: dict[str, str] = {}
     for path, text in expected.items():
         letters, groups = (re.findall(r"[a-z]\w*", t) for t in (text, written[path]))
@@ -96,24 +98,41 @@ def check_caught(apply: Callable[..., Any], params: Any, x: Any, spec: Permutati
 
 def edited(spec: PermutationSpec, path: str, number: int, place: int, group: str | None) -> PermutationSpec:
     """The spec with one factor handed to another group."""
-    axes = [list(axis) for axis in spec.axes[path]]
-    axes[number][place] = Factor(axes[number][place].size, group)
-    changed = (path, tuple(map(tuple, axes)))
+    size = list(factors_of(spec.axes[path][number]))[place].size
+    changed = (path, with_factor(spec.axes[path], number, place, Factor(size, group)))
     return PermutationSpec(tuple(changed if entry[0] == path else entry for entry in spec.parameters))
 
 
 def reasons(spec: PermutationSpec, path: str) -> list[str]:
     """Why the axes of a parameter are fixed, one text an axis."""
-    return ["; ".join(f.reason for f in axis if not f.group) for axis in spec.axes[path]]
+    return ["; ".join(f.reason for f in factors_of(axis) if not f.group) for axis in spec.axes[path]]
 
 
 @st.composite
 def specs(draw):
-    """Specs with up to three groups, each on any number of axes, several times on one axis too."""
+    """Specs with up to three groups on any axes, and up to two that are indexed by a group or a fixed factor.
+
+    An indexed group brings its outer factors along: beside it in one product, or first of another axis.
+    """
     sizes = draw(st.dictionaries(st.sampled_from(["g0", "g1", "heads"]), st.integers(1, 4), min_size=1))
-    factor = st.one_of(
-        st.sampled_from(sorted(sizes)).map(lambda group: Factor(sizes[group], group)), st.integers(2, 3).map(Factor)
+    plain = [Factor(size, group) for group, size in sorted(sizes.items())]
+    layer, inner = Factor(2, name="layer"), draw(st.integers(1, 3))
+    chains = [
+        (plain[0], Factor(inner, "q", outer=(plain[0].called,))),
+        (layer, Factor(3, "of_layer", outer=("layer",)), Factor(inner, "r", outer=("layer", "of_layer"))),
+    ]
+    factor = st.one_of(st.sampled_from(plain), st.integers(2, 3).map(Factor))
+    product = st.lists(factor, max_size=3).map(tuple)
+    nested = st.tuples(factor, product, product).map(lambda parts: (parts[0], parts[1:]))
+    sums = st.lists(st.one_of(product, nested), min_size=1, max_size=2).map(tuple)
+    ordinary = st.lists(sums, max_size=3).map(tuple)
+    indexed = st.sampled_from(chains).flatmap(
+        lambda chain: st.one_of(
+            st.tuples(st.permutations(chain).map(tuple), st.permutations(chain).map(tuple)).map(lambda sum_: (sum_,)),
+            st.permutations([((f,),) for f in chain]).map(tuple),
+            st.permutations(chain).map(lambda term: ((tuple(term),), ((Factor(2),), (Factor(3),)))),
+            st.just((((*chain[:-1], (chain[-1:], (Factor(2),), chain[-1:])), (Factor(2),)),)),
+        )
     )
-    axis = st.lists(factor, max_size=3).map(tuple)
-    axes = st.lists(axis, max_size=3).map(tuple)
-    return PermutationSpec(tuple(draw(st.dictionaries(st.sampled_from("abcd"), axes, min_size=1)).items()))
+    axes = draw(st.dictionaries(st.sampled_from("abcd"), st.one_of(ordinary, indexed), min_size=1))
+    return PermutationSpec(tuple(axes.items()))

@@ -72,7 +72,7 @@ def test_groups_are_numbered_in_the_order_of_the_computation():
         return x
 
     spec = bayesin.discover(apply, params, architectures.X)
-    assert [spec.axes[f"layer{i}/w"][1][0].group for i in range(12)] == [f"g{i}" for i in range(12)]
+    assert [spec.axes[f"layer{i}/w"][1][0][0].group for i in range(12)] == [f"g{i}" for i in range(12)]
 
 
 def test_what_does_not_reach_the_output_is_fixed():
@@ -135,7 +135,7 @@ def test_random_programs_have_symmetries_to_lose():
     """The tests above mean something: most programs have groups, some of them with products of factors."""
     specs = [bayesin.discover(p, p.params(), SMALL_X) for p in map(Program, range(24))]
     assert sum(bool(spec.sizes) for spec in specs) >= 12
-    assert any(len(axis) > 1 for spec in specs for axes in spec.axes.values() for axis in axes)
+    assert any(len(axis[0]) > 1 for spec in specs for axes in spec.axes.values() for axis in axes)
 
 
 def small_mlp(p, x):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bayesin import HMC, VI, Ensemble, Gaussian, Samples
-from bayesin.data import load
+from bayesin.data import load, published_content
 from bayesin.errors import ArtifactError, ConfigError, TrainingError
 from bayesin.inference import FanIn
 from bayesin.json_files import read_json, write_json
@@ -72,7 +72,8 @@ def test_a_run_leaves_everything_and_is_not_done_again(done, method):
     files = {"config.json", "metrics.jsonl", "provenance.json", "results.json", "posterior-0.safetensors"}
     names = {path.name for path in folder.iterdir()}
     assert names == (files | {"posterior-1.safetensors"} if method == "vi" else files)
-    assert RunConfig.from_json(read_json(folder / "config.json")) == tiny(method)
+    asked = dataclasses.replace(tiny(method), data_content=published_content("digits"))
+    assert RunConfig.from_json(read_json(folder / "config.json")) == asked
     record, results = read_json(folder / "provenance.json"), read_json(folder / "results.json")
     assert record["status"] == "done" and record["packages"]["jax"] and record["train_seconds"] > 0
     scores = results["members"] + ([results["ensemble"]] if "ensemble" in results else [])

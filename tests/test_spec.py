@@ -68,7 +68,7 @@ def test_an_edited_file_is_used_as_written(tmp_path):
 
 EDITS = [
     (lambda d: d.update(format="other"), "not a permutation spec"),
-    (lambda d: d.update(version=2), "version 2 is not supported"),
+    (lambda d: d.update(version=3), "version 3 is not supported"),
     (lambda d: d.pop("parameters"), 'needs "parameters"'),
     (lambda d: d["groups"].update(g0=7), "has shape"),  # found when it meets the parameters
     (lambda d: d["groups"].update(g0=0), "group 'g0' needs a positive whole size"),
@@ -113,9 +113,56 @@ def test_duplicates_are_refused_by_name(tmp_path):
 def test_sizes_that_conflict_are_refused_by_name():
     factor = bayesin.symmetry.Factor
     with pytest.raises(SpecError, match="group 'g0' has size 6 elsewhere and 5 in 'w1'"):
-        PermutationSpec((("b0", ((factor(6, "g0"),),)), ("w1", ((factor(5, "g0"),),))))
+        PermutationSpec((("b0", (((factor(6, "g0"),),),)), ("w1", (((factor(5, "g0"),),),))))
     with pytest.raises(SpecError, match="sizes start at 1"):
-        PermutationSpec((("b0", ((factor(0),),)),))
+        PermutationSpec((("b0", (((factor(0),),),)),))
+    with pytest.raises(SpecError, match="'b0', axis 0: an axis is a sum of at least one product"):
+        PermutationSpec((("b0", ((factor(6),),)),))
+    with pytest.raises(SpecError, match="'b0', axis 1: an axis is a sum of at least one product"):
+        PermutationSpec((("b0", (((factor(6),),), ())),))
+
+
+INDEXED = [
+    ({"w": ["h * q"]}, {"h": 2, "q[h]": 3}, {}, "'w', axis 0: 'q' is neither"),
+    ({"w": ["q[h]"], "v": ["h"]}, {"h": 2, "q[h]": 3}, {}, "'q.h.' needs exactly one factor 'h' beside it"),
+    ({"w": ["h * h * q[h]"]}, {"h": 2, "q[h]": 3}, {}, "'q.h.' needs exactly one factor 'h' beside it"),
+    ({"w": ["q[h]", "h", "h"]}, {"h": 2, "q[h]": 3}, {}, "'w', axis 0: 'q.h.' needs exactly one"),
+    ({"w": ["q[h]", "h + 2"]}, {"h": 2, "q[h]": 3}, {}, "in all parts of one other axis"),
+    ({"w": ["q[k]", "h"]}, {"h": 2, "q[k]": 3}, {}, "there is no other factor 'k'"),
+    ({"w": ["q[q]"]}, {"q[q]": 3}, {}, "there is no other factor 'q'"),
+    ({"w": ["h * q[h, h]"]}, {"h": 2, "q[h, h]": 3}, {}, "there is no other factor 'h'"),
+    ({"w": ["l * h[l] * q[h]"]}, {"h[l]": 2, "q[h]": 3}, {"l": 4}, "needs 'l' before 'h'"),
+    ({"w": ["a[b] * b[a]"]}, {"a[b]": 2, "b[a]": 3}, {}, "'a.b.' needs 'a' before 'b'"),
+    ({"w": ["l * q"]}, {"q": 2}, {"l[q]": 4}, "fixed factor 'l.q.' cannot be indexed"),
+    ({"w": ["l"]}, {"l": 4}, {"l": 4}, "'l' is declared twice"),
+    ({"w": ["q"]}, {"q": 4}, {"l": 4}, "fixed factor 'l' is declared but no parameter has it"),
+    ({"w": ["q"]}, {"q[": 4}, {}, "'q.' cannot name a group"),
+    ({"w": ["q + "]}, {"q": 4}, {}, "'w', axis 0: '' is neither"),
+]
+
+
+@pytest.mark.parametrize("parameters, groups, fixed, message", INDEXED, ids=[message for *_, message in INDEXED])
+def test_an_index_that_cannot_be_is_refused_by_name(parameters, groups, fixed, message):
+    with pytest.raises(SpecError, match=message):
+        PermutationSpec.parse(parameters, groups, fixed=fixed)
+
+
+def test_sums_and_indexed_groups_have_shapes_sizes_and_an_order():
+    axes = {"w": ["layer", "h[layer] * q[layer, h] + 2 * h[layer]", "5 + d"], "b": ["d"]}
+    spec = PermutationSpec.parse(axes, {"h[layer]": 3, "q[layer,h]": 4, "d": 2}, fixed={"layer": 2})
+    assert spec.shape("w") == (2, 18, 7)
+    assert spec.outer("q") == ("layer", "h") and spec.perm_shape("q") == (2, 3, 4) and spec.perm_shape("d") == (2,)
+    assert spec.log10_order == pytest.approx(np.log10(6.0**2 * 24.0**6 * 2))
+    assert spec.to_json()["version"] == 2 and SPEC.to_json()["version"] == 1
+    assert spec.to_json()["groups"] == {"d": 2, "h[layer]": 3, "q[layer, h]": 4}
+    assert PermutationSpec.from_json(spec.to_json()) == spec
+    wrong = spec.identity() | {"q": np.zeros((2, 3, 4), int)}
+    with pytest.raises(SpecError, match="group 'q': not a permutation for 0, 0, unit 1 is missing"):
+        spec.check_perms(wrong)
+    with pytest.raises(SpecError, match=r"group 'q' has shape \(4,\), expected \(2, 3, 4\)"):
+        spec.check_perms(spec.identity() | {"q": np.arange(4)})
+    with pytest.raises(SpecError, match="pass the spec if the group is indexed"):
+        bayesin.compose(spec.identity(), spec.identity())
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"3", b"\xff\xfe", b'{"format": NaN}', b"[" * 9999])

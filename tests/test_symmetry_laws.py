@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 import bayesin
 from bayesin.errors import SpecError
-from bayesin.symmetry import PermutationSpec, compose, invert, permute, transpositions
+from bayesin.symmetry import Factor, PermutationSpec, compose, invert, permute, transpositions
+from bayesin.symmetry.spec import size_of_term
 from symmetry_checks import specs
 
 LAW = settings(deadline=None, max_examples=60, derandomize=True)
@@ -40,13 +41,40 @@ def permuted_slowly(tree, spec, perms):
     for path, leaf in tree.items():
         result[path] = np.empty_like(leaf)
         for place in np.ndindex(leaf.shape):
+            read = [digits_of(coordinate, axis) for coordinate, axis in zip(place, spec.axes[path], strict=True)]
             source = []
-            for coordinate, axis in zip(place, spec.axes[path], strict=True):
-                digits = np.unravel_index(coordinate, [f.size for f in axis]) if axis else ()
-                moved = [perms[f.group][d] if f.group else d for d, f in zip(digits, axis, strict=True)]
-                source.append(np.ravel_multi_index(moved, [f.size for f in axis]) if axis else 0)
+            for digits in read:
+                position = 0
+                for factor, digit, weight in digits:
+                    position += weight * moved_digit(factor, digit, digits, read, perms)
+                source.append(position)
             result[path][place] = leaf[tuple(source)]
     return result
+
+
+def digits_of(coordinate, axis, weight=1):
+    """The coordinate in the factors of the term that it falls into: (factor, digit, weight of the digit), and the
+    start of that term as a digit of a fixed factor."""
+    start = 0
+    for term in axis:
+        if coordinate < start + size_of_term(term):
+            break
+        start += size_of_term(term)
+    digits, coordinate = [(Factor(start + 1), start, weight)], coordinate - start
+    for part in reversed(term):
+        coordinate, digit = divmod(coordinate, size_of_term((part,)))
+        digits += [(part, digit, weight)] if isinstance(part, Factor) else digits_of(digit, part, weight)
+        weight *= size_of_term((part,))
+    return digits
+
+
+def moved_digit(factor, digit, own, read, perms):
+    """Where one digit is taken from; the permutation of an indexed group is looked up by the other digits."""
+    if not factor.group:
+        return digit
+    everywhere = [*own, *(entry for digits in read for entry in digits)]
+    position = [next(d for f, d, _ in everywhere if f.called == name) for name in factor.outer]
+    return perms[factor.group][(*position, digit)]
 
 
 @LAW
@@ -61,7 +89,7 @@ def test_permute_agrees_with_the_definition(spec, seed):
 def test_permute_is_a_group_action(spec, first, second):
     tree, inner, outer = tree_of(spec), perms_of(spec, first), perms_of(spec, second)
     one_after_the_other = permute(permute(tree, spec, inner), spec, outer)
-    assert same(one_after_the_other, permute(tree, spec, compose(outer, inner)))
+    assert same(one_after_the_other, permute(tree, spec, compose(outer, inner, spec)))
     assert same(permute(tree, spec, spec.identity()), tree)
 
 
@@ -69,17 +97,18 @@ def test_permute_is_a_group_action(spec, first, second):
 @given(specs(), st.integers(0, 99))
 def test_inverse_undoes(spec, seed):
     perms, tree = perms_of(spec, seed), tree_of(spec)
-    assert same(compose(perms, invert(perms)), spec.identity())
-    assert same(compose(invert(perms), perms), spec.identity())
-    assert same(permute(permute(tree, spec, perms), spec, invert(perms)), tree)
-    assert same(invert(invert(perms)), perms)
+    undone = invert(perms, spec)
+    assert same(compose(perms, undone, spec), spec.identity())
+    assert same(compose(undone, perms, spec), spec.identity())
+    assert same(permute(permute(tree, spec, perms), spec, undone), tree)
+    assert same(invert(undone, spec), perms)
 
 
 @LAW
 @given(specs(), st.lists(st.integers(0, 99), min_size=3, max_size=3, unique=True))
 def test_composition_is_associative(spec, seeds):
     a, b, c = (perms_of(spec, seed) for seed in seeds)
-    assert same(compose(compose(a, b), c), compose(a, compose(b, c)))
+    assert same(compose(compose(a, b, spec), c, spec), compose(a, compose(b, c, spec), spec))
 
 
 @LAW
@@ -128,7 +157,7 @@ def test_nothing_is_changed_in_place(spec, seed):
     before = ({p: a.copy() for p, a in tree.items()}, {g: a.copy() for g, a in perms.items()})
     for array in (*tree.values(), *perms.values()):
         array.setflags(write=False)
-    permute(tree, spec, perms), compose(perms, perms), invert(perms), transpositions(perms)
+    permute(tree, spec, perms), compose(perms, perms, spec), invert(perms, spec), transpositions(perms)
     assert same(tree, before[0]) and same(perms, before[1])
 
 
@@ -143,13 +172,14 @@ def test_identity_is_a_fresh_dict(spec):
 
 
 def test_traced_permutations_agree_with_concrete_ones():
-    spec = PermutationSpec.parse({"w": ["2 * g0", "g0 * g1"], "b": ["g1"]}, {"g0": 3, "g1": 2})
+    axes = {"w": ["2 * g0 + g1", "g0 * g1"], "b": ["g1"], "h": ["g0 * (g2[g0] + 2) + 5", "3"]}
+    spec = PermutationSpec.parse(axes, {"g0": 3, "g1": 2, "g2[g0]": 4})
     tree, perms = tree_of(spec), perms_of(spec, 0)
     jitted = jax.jit(lambda tree, perms: permute(tree, spec, perms))(tree, perms)
     assert same(jitted, permute(tree, spec, perms))
     traced = {group: jnp.asarray(perm) for group, perm in perms.items()}
-    assert same(invert(traced), invert(perms))
-    assert same(compose(traced, traced), compose(perms, perms))
+    assert same(invert(traced, spec), invert(perms, spec))
+    assert same(compose(traced, traced, spec), compose(perms, perms, spec))
 
 
 def test_random_permutations_are_reproducible_and_spread():

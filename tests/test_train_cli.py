@@ -13,12 +13,6 @@ from bayesin.inference import VI, Training
 TINY = ["train", "--width", "8", "--depth", "1", "--limit", "200", "--batch", "50", "--test-samples", "4"]
 
 
-@pytest.fixture(autouse=True)
-def own_cache(monkeypatch, tmp_path_factory):
-    """The compilation cache is the process's: tests share one, and leave the user's alone."""
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "compiled"))
-
-
 def test_train_prints_a_table_and_writes_a_run(tmp_path, capsys):
     assert main([*TINY, "--epochs", "3", "--members", "2", "--out", str(tmp_path / "run")]) == 0
     shown = capsys.readouterr().out
@@ -81,7 +75,8 @@ def test_regression_file_is_seen(tmp_path):
     x = np.random.default_rng(0).normal(size=(20, 2)).astype(np.float32)
     path = tmp_path / "line.npz"
     np.savez(path, x_train=x, y_train=x.sum(1), x_test=x, y_test=x.sum(1))
-    assert Train(data=str(path)).config().training.likelihood == "gaussian"
+    train = Train(data=str(path))
+    assert train.config(train.data_file()).training.likelihood == "gaussian"
 
 
 def test_a_misspelt_data_set_leaves_nothing_behind(tmp_path, capsys):

@@ -4,10 +4,14 @@ from .compact import Compact as Compact
 from .compact import compact as compact
 from .compact import prune as prune
 from .evaluation import Barrier as Barrier
+from .evaluation import ClassPredictive as ClassPredictive
+from .evaluation import Evaluation as Evaluation
 from .evaluation import Plane as Plane
 from .evaluation import Predictive as Predictive
+from .evaluation import RealPredictive as RealPredictive
 from .evaluation import barrier as barrier
 from .evaluation import evaluate as evaluate
+from .evaluation import fit_temperature as fit_temperature
 from .evaluation import marginal_loss as marginal_loss
 from .evaluation import plane as plane
 from .evaluation import predict as predict
@@ -39,6 +43,7 @@ from .posteriors import Gaussian as Gaussian
 from .posteriors import LowRankGaussian as LowRankGaussian
 from .posteriors import Posterior as Posterior
 from .posteriors import Samples as Samples
+from .rescaling import rescale as rescale
 from .store import load_posterior as load_posterior
 from .store import save_posterior as save_posterior
 from .symmetry import PermutationSpec as PermutationSpec

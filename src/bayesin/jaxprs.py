@@ -7,7 +7,7 @@ else that an equation can be given a meaning for (discovery carries the axes of 
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -180,6 +180,35 @@ def values(apply: Apply, params: Tree, x: Any) -> list[Any]:
     closed = jax.make_jaxpr(apply)(params, x)
     interpret(closed.jaxpr, closed.consts, [*jax.tree.leaves(params), *jax.tree.leaves(x)], step)
     return computed
+
+
+class Step(NamedTuple):
+    """How one of the `values` came about."""
+
+    primitive: str
+    inputs: tuple[int, ...]  # numbers of values; PARAMETER, INPUT or CONSTANT where it is none
+    params: dict[str, Any]  # of the primitive
+
+
+PARAMETER, INPUT, CONSTANT = -1, -2, -3
+
+
+def steps(apply: Apply, params: Tree, x: Any) -> list[Step]:
+    """Returns how each of the `values` came about, in the same order, without computing anything."""
+    taken: list[Step] = []
+
+    def step(place: int, equation: JaxprEqn, inputs: list[int]) -> list[int]:
+        inner = _transparent(equation)
+        if inner is not None:
+            return interpret(inner.jaxpr, [CONSTANT] * len(inner.consts), inputs, step, lambda value: CONSTANT)
+        first = len(taken)
+        taken.extend(Step(equation.primitive.name, tuple(inputs), equation.params) for _ in equation.outvars)
+        return list(range(first, len(taken)))
+
+    closed = jax.make_jaxpr(apply)(params, x)
+    inputs = [PARAMETER] * len(jax.tree.leaves(params)) + [INPUT] * len(jax.tree.leaves(x))
+    interpret(closed.jaxpr, [CONSTANT] * len(closed.consts), inputs, step, lambda value: CONSTANT)
+    return taken
 
 
 def _transparent(equation: JaxprEqn) -> ClosedJaxpr | None:

@@ -18,6 +18,7 @@ What it may have besides:
     target_dtype                    what targets are stored as; by default int32 for whole numbers, else float32
     score(outputs, targets)         what a person wants to see, with its name in `score_name`
     log_probs(outputs)              log-probabilities of the classes, for a classifier
+    moments(outputs)                mean and std of the normal distribution of each target, for real targets
     parameters(), at(parameters)    numbers of its own, and the likelihood with other values for them (traced ones
                                     too); they are learned with the weights unless `learned` is False
     columns()                       what a trace shows of these numbers, by name; by default the numbers themselves
@@ -116,6 +117,10 @@ class Normal:
         residual = outputs - targets.reshape(outputs.shape).astype(outputs.dtype)
         terms = _HALF_LOG_TWO_PI + log_std + 0.5 * jnp.square(residual * jnp.exp(-log_std))
         return -terms.reshape(len(outputs), -1).sum(-1)
+
+    def moments(self, outputs: Float[Array, "..."]) -> tuple[Float[Array, "..."], Any]:
+        """Mean and std of the targets."""
+        return outputs, self.std
 
     def score(self, outputs: Float[Array, "batch ..."], targets: Num[Array, "batch ..."]) -> Float[Array, ""]:
         """The mean squared error."""

@@ -10,7 +10,7 @@ from report_data import HOSTILE, synthetic
 PLOTS = {
     "barrier-nll", "barrier-accuracy", "barrier-ece", "calibration", "confusion-naive", "confusion-aligned", "plane",
     "history", "moved", "similarity-before", "similarity-after", "correlation", "stds", "swaps", "folded-stds",
-    "std-layers", "snr", "seconds",
+    "std-layers", "snr", "seconds", "hero",
 }  # fmt: skip
 
 
@@ -186,7 +186,8 @@ def test_several_runs_have_a_chooser_and_a_table(browser, tmp_path):
     for name in ("one", "two"):
         write_report(tmp_path / name, synthetic(title=f"Run {name}"))
     page = browser.open(write_page(tmp_path / "all.html", [tmp_path / "one", tmp_path / "two"]))
-    assert page.locator("#top tbody tr").count() == 2
+    assert page.locator("#top tbody tr").count() == 4  # each has a barrier and a Gaussian, in tables of their own
+    assert "–" not in page.locator("#top table").all_inner_texts()
     page.locator("#which").select_option("1")
     page.wait_for_timeout(300)
     assert page.locator("h1").inner_text() == "Run two"
@@ -196,7 +197,7 @@ def test_several_runs_have_a_chooser_and_a_table(browser, tmp_path):
 
 def test_a_report_may_have_any_one_section_alone(browser, tmp_path):
     whole = synthetic()
-    sections = ["barrier", "walk", "plane", "alignment", "compact", "posterior", "tables", "run"]
+    sections = ["barrier", "walk", "plane", "alignment", "compact", "evaluation", "posterior", "tables", "run"]
     for section in sections:
         write_report(tmp_path / section, {"title": "Alone", section: whole[section]})
     page = browser.open(write_page(tmp_path / "report.html", [tmp_path / section for section in sections]))
@@ -214,7 +215,7 @@ def test_a_point_and_a_single_path(browser, tmp_path):
     report = {"title": "Bare", "barrier": {"sets": {"test": {"naive": curve}}}}
     write_report(tmp_path, report)
     page = browser.open(write_page(tmp_path / "report.html", [tmp_path]))
-    assert set(drawn(page)) == {"barrier-nll"}
+    assert set(drawn(page)) == {"barrier-nll", "hero"}
     assert browser.problems == []
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -13,12 +13,13 @@ from ..data import Dataset
 from ..errors import ConfigError
 from ..json_files import write_json
 from ..lab.machine import use_compilation_cache
-from ..lab.report import PREDICTIONS, CompactReport, write_compact_report
+from ..lab.report import PREDICTIONS, CompactReport, page_files, write_compact_report
 from ..lab.runs import (
     Clock,
     ModelChoice,
     PosteriorFile,
     dataset_of,
+    doubts_about_data,
     find_posterior,
     model_of,
     point_of,
@@ -28,17 +29,20 @@ from ..lab.runs import (
 )
 from ..models import Model
 from ..posteriors import Samples
+from ..randomness import seed_key
 from ..store import save_posterior, write_tensors
 from ..symmetry import PermutationSpec
 from .main import Common
 from .output import Output
-from .output_dir import begin_writing, result_folder
+from .output_dir import numbers_without_page, result_folder
 
 FILES = {
     "permutations.safetensors": "the permutation of every sample",
     "compact.json": "the numbers of the table, and settings",
     "posterior-0.safetensors": "the Gaussian",
 }
+PAGE = page_files("compact")
+SCORES = {"agreement": ".4f", "TV": ".4f", "accuracy": ".2%", "NLL": ".3f", "ECE": ".3f"}  # in the order of `Score`
 
 
 @dataclass(frozen=True)
@@ -87,11 +91,25 @@ class Fold(ModelChoice, Common):
             raise ConfigError(f"--every and --draws start at 1, not {self.every} and {self.draws}")
         use_compilation_cache()
         file = find_posterior(self.samples)
-        with result_folder(self.out, [*FILES], [file.path], force=self.force) as places:
-            return self._run(out, file, places)
+        with result_folder(self.out, [*FILES], [file.path], force=self.force, gone=PAGE) as place:
+            made = self._make(out, file)
+            self._write(place, file, made)
+            wanted = self.page and out.can_draw()
+            draw = lambda: self._write_page(out, place, file, made)  # noqa: E731
+            page, failure = numbers_without_page(place, draw) if wanted else (None, None)
+        _show(out, made)
+        written = [self.out / name for name in FILES]
+        wrote = f"Wrote {written[2]}, {written[0].name} and {written[1].name}"
+        out.line(wrote if page is None else f"{wrote}; open {(self.out / page).resolve().as_uri()}")
+        if failure is not None:
+            raise failure
+        shown = {"posterior": str(written[2]), "page": None if page is None else str(self.out / page)}
+        return shown | self._numbers(file, made)
 
-    def _run(self, out: Output, file: PosteriorFile, places: list[Path]) -> dict[str, Any]:
+    def _make(self, out: Output, file: PosteriorFile) -> "_Made":
         data = dataset_of(self, file, needed=self.match != "weights")
+        if doubts := doubts_about_data(data, file):
+            out.warn(doubts)
         model = model_of(self, data, file)
         samples = read_samples(file, model)[:: self.every]
         spec, spec_from = verified_spec(file, model, data, samples[0], path=self.spec)
@@ -100,24 +118,22 @@ class Fold(ModelChoice, Common):
             compacted = self._compact(out, samples, spec, model, data)
         with clock("compare predictions"):
             tested = self._test(out, samples, compacted, model, data)
-        numbers = self._numbers(file, len(samples), compacted, tested)
-        begin_writing(places)
-        perms = {f"perms/{group}": perm.astype(np.int32) for group, perm in compacted.perms.items()}
-        write_tensors(places[0], perms, {"format": "bayesin-permutations", "version": "1"})
-        write_json(places[1], numbers)
+        return _Made(len(samples), compacted, tested, spec, spec_from, clock.seconds)
+
+    def _write(self, place: Path, file: PosteriorFile, made: "_Made") -> None:
+        permutations, numbers, posterior = (place / name for name in FILES)
+        perms = {f"perms/{group}": perm.astype(np.int32) for group, perm in made.compacted.perms.items()}
+        write_tensors(permutations, perms, {"format": "bayesin-permutations", "version": "1"})
+        write_json(numbers, self._numbers(file, made))
         metadata = file.metadata | {"compact_of": str(file.path)}
-        save_posterior(places[2], compacted.posterior, spec=spec, metadata=metadata)
-        page = None
-        if self.page and out.can_draw():
-            config = self._config(file, len(samples))
-            seconds = {name: taken for name, taken in clock.seconds.items() if taken > 0.01}
-            report = CompactReport(len(samples), compacted, tested, spec, config, seconds)
-            with out.progress("writing the page", None):
-                page = write_compact_report(places[0].parent, report, FILES)
-        _show(out, spec, spec_from, compacted, tested)
-        wrote = f"Wrote {places[2]}, {places[0].name} and {places[1].name}"
-        out.line(wrote if page is None else f"{wrote}; open {page.resolve().as_uri()}")
-        return {"posterior": str(places[2]), "page": None if page is None else str(page)} | numbers
+        save_posterior(posterior, made.compacted.posterior, spec=made.spec, metadata=metadata)
+
+    def _write_page(self, out: Output, place: Path, file: PosteriorFile, made: "_Made") -> str:
+        seconds = {name: taken for name, taken in made.seconds.items() if taken > 0.01}
+        config = self._config(file, made.samples)
+        report = CompactReport(made.samples, made.compacted, made.tested, made.spec, config, seconds)
+        with out.progress("writing the page", None):
+            return write_compact_report(place, report, FILES).name
 
     def _compact(
         self, out: Output, samples: Samples, spec: PermutationSpec, model: Model | None, data: Dataset | None
@@ -131,7 +147,7 @@ class Fold(ModelChoice, Common):
             return compact(
                 samples,
                 spec,
-                key=jax.random.key(self.key),
+                key=seed_key(self.key),
                 reference=reference,
                 match=self.match,
                 family=self.family,
@@ -148,7 +164,7 @@ class Fold(ModelChoice, Common):
     ) -> dict[str, Score]:
         if self.untested or model is None or data is None or data.classes is None:
             return {}
-        key = jax.random.fold_in(jax.random.key(self.key), 1)
+        key = jax.random.fold_in(seed_key(self.key), 1)
         with out.progress("comparing predictions", None):
             return scores(samples, compacted, model.apply, (data.x_test, data.y_test), key=key, draws=self.draws)
 
@@ -163,12 +179,11 @@ class Fold(ModelChoice, Common):
             "key": str(self.key),
         }
 
-    def _numbers(
-        self, file: PosteriorFile, samples: int, compacted: Compact, tested: dict[str, Score]
-    ) -> dict[str, Any]:
+    def _numbers(self, file: PosteriorFile, made: "_Made") -> dict[str, Any]:
+        compacted = made.compacted
         return {
             "of": str(file.path),
-            "samples": samples,
+            "samples": made.samples,
             "reference": self.reference,
             "match": self.match,
             "family": self.family,
@@ -180,11 +195,23 @@ class Fold(ModelChoice, Common):
             "converged": compacted.converged,
             "transpositions": {group: counts.tolist() for group, counts in compacted.transpositions.items()},
             "transpositions_mean": float(compacted.total.mean()),
-            "scores": {name: score._asdict() for name, score in tested.items()},
+            "scores": {name: score._asdict() for name, score in made.tested.items()},
         }
 
 
-def _show(out: Output, spec: PermutationSpec, spec_from: str, compacted: Compact, tested: dict[str, Score]) -> None:
+class _Made(NamedTuple):
+    """The Gaussian, and what is known of it."""
+
+    samples: int
+    compacted: Compact
+    tested: dict[str, Score]
+    spec: PermutationSpec
+    spec_from: str
+    seconds: dict[str, float]
+
+
+def _show(out: Output, made: _Made) -> None:
+    spec, compacted, tested = made.spec, made.compacted, made.tested
     rows = [
         [group, spec.sizes[group], f"{counts.mean():.1f}", counts.min(), counts.max()]
         for group, counts in compacted.transpositions.items()
@@ -193,11 +220,11 @@ def _show(out: Output, spec: PermutationSpec, spec_from: str, compacted: Compact
     before, after = compacted.spread_before, compacted.spread_after
     out.line(f"Spread (root mean square std): {before:.4g} as they came, {after:.4g} in a common order")
     state = "converged" if compacted.converged else "stopped before it converged; raise --max-rounds"
-    out.line(f"{compacted.rounds} {'pass' if compacted.rounds == 1 else 'passes'}, {state}; spec {spec_from}")
+    out.line(f"{compacted.rounds} {'pass' if compacted.rounds == 1 else 'passes'}, {state}; spec {made.spec_from}")
     if tested:
         title = "Predictions on the test set, against those of the samples"
         rows = [
-            [PREDICTIONS[name], f"{score.agreement:.4f}", f"{score.total_variation:.4f}", f"{score.accuracy:.2%}"]
+            [PREDICTIONS[name], *(format(value, how) for value, how in zip(score, SCORES.values(), strict=True))]
             for name, score in tested.items()
         ]
-        out.table(title, ["of", "agreement", "total variation", "accuracy"], rows)
+        out.table(title, ["of", *SCORES], rows)

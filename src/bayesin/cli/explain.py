@@ -17,6 +17,7 @@ from ..errors import ConfigError, did_you_mean
 from ..json_files import read_json, write_json
 from ..models import WIDTHS, Loaded, build, example_input
 from ..models import load as load_model
+from ..randomness import seed_key
 from ..symmetry import Explanation, PermutationSpec, discover, explain, verify
 from .main import Common
 from .output import Output
@@ -89,7 +90,7 @@ class Explain(Common):
 
     def _discover(self, out: Output) -> tuple[PermutationSpec, dict[str, Any]]:
         with out.progress("finding the symmetry", None) as bar:
-            key = jax.random.key(self.seed)
+            key = seed_key(self.seed)
             with contextlib.redirect_stdout(sys.stderr):  # the user's code may print; standard output is ours
                 apply, params, x, _ = self._load(key)
                 spec = discover(apply, params, x)

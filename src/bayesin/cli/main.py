@@ -50,6 +50,11 @@ VERBS = {
         "fold an ensemble or HMC samples into one Gaussian",
         "bayesin compact runs/ensemble --out runs/one",
     ),
+    "evaluate": Verb(
+        "evaluate:Evaluate",
+        "score predictions: accuracy, NLL, calibration, coverage; draw the curves",
+        "bayesin evaluate runs/digits#0 --out runs/scores",
+    ),
     "reproduce": Verb(
         "reproduce:Reproduce",
         "regenerate a figure of the papers, with a verdict on each claim",

@@ -8,6 +8,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from importlib.util import find_spec
 from typing import Any
 
@@ -35,6 +36,11 @@ class Output:
     def warn(self, text: str) -> None:
         """Prints one line to standard error, always."""
         self.errors.print(Text.assemble(("warning: ", "yellow"), printable(text)))
+
+    def log(self, text: str) -> None:
+        """Prints one line with the time to standard error where no terminal shows a bar, as in a job on a cluster."""
+        if not self.quiet and not self.as_json and not self.errors.is_terminal:
+            self.errors.print(Text(f"{datetime.now():%H:%M:%S} {printable(text)}"))
 
     def fail(self, text: str) -> None:
         """Prints the one line with which a verb that failed ends."""

@@ -18,7 +18,13 @@ from .main import Common
 from .output import Output
 from .signals import stoppable
 
-COLOURS = {"confirmed": "green", "partly": "yellow", "not confirmed": "red", "not measured": "dim"}
+COLOURS = {
+    "confirmed": "green",
+    "partly": "yellow",
+    "not confirmed": "red",
+    "not decided": "yellow",
+    "not measured": "dim",
+}
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,8 @@ class Reproduce(Common):
     """Threads for alignment and measurement beside the training (local engine)."""
     minutes: float | None = None
     """Begin no task after so many minutes, and draw what is done (local engine); 0 begins nothing."""
+    only: tuple[str, ...] = ()
+    """Do only tasks with one of these words in their title, and what they need; several calls can share the work."""
     redraw: Path | None = None
     """Judge and draw a NAME.json again, without any run; figure and page go beside it, and the file itself is left as
     it is. With --out they go there, with a copy of the numbers and the new verdicts."""
@@ -95,6 +103,8 @@ class Reproduce(Common):
 
             def told(event: Event) -> None:
                 bar.update(event.done, f"{event.title[:60]} {event.note}", event.tasks)
+                if not event.note:
+                    out.log(f"{event.done} of {event.tasks} tasks done; {event.title}")
                 stop.check()
 
             result = reproduce(
@@ -107,6 +117,7 @@ class Reproduce(Common):
                 address=self.address,
                 workers=self.workers,
                 minutes=self.minutes,
+                only=self.only,
                 on_event=told,
             )
         return _show(out, result, self._folder(name))

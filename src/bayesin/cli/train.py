@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..data import load
+from ..data import Dataset, is_data_file, load
 from ..inference import HMC, VI, Ensemble, Progress
 from ..lab.machine import use_compilation_cache, use_one_thread
-from ..lab.runs import METHODS, RunConfig, RunOutcome, make_training, preset, run
+from ..lab.runs import METHODS, RunConfig, RunOutcome, build_model, make_training, preset, run
 from .main import Common
 from .output import Bar, Output
 from .parsing import given_settings, settings_as_flags
@@ -59,7 +59,8 @@ class Train(_Settings):  # pyright: ignore[reportGeneralTypeIssues]
 
     def run(self, out: Output) -> dict[str, Any]:
         use_compilation_cache()
-        config = self.config()
+        data = self.data_file()
+        config = self.config(data)
         if config.data == "digits" and config.model == "mlp" and (config.width or 512) <= 256:
             use_one_thread()
         folder = self.out if self.out is not None else Path("runs") / config.name
@@ -74,6 +75,7 @@ class Train(_Settings):  # pyright: ignore[reportGeneralTypeIssues]
                 config,
                 folder,
                 root=self.root,
+                prepared=None if data is None else (data, build_model(config, data)),
                 wait=self.wait,
                 on_progress=told,
                 on_stage=lambda stage: bar.update(0, "reading data, compiling") if stage == "load" else None,
@@ -81,13 +83,19 @@ class Train(_Settings):  # pyright: ignore[reportGeneralTypeIssues]
         _table(out, done)
         return {"folder": str(done.folder), "hash": config.hash, "reused": done.reused} | done.results | _times(done)
 
-    def config(self) -> RunConfig:
-        """The run that the flags describe."""
+    def data_file(self) -> Dataset | None:
+        """The data, where they are a file of the user's; None where their name says all about them."""
+        if not is_data_file(self.data):
+            return None
+        return load(self.data, self.root, self.limit, normalise=self.normalise)
+
+    def config(self, data: Dataset | None = None) -> RunConfig:
+        """The run that the flags describe; `data` are those of a file, whose content is part of it."""
         fields: dict[str, Any] = {} if self.preset is None else preset(self.preset, self.data, self.model)
         width, depth = fields.pop("width", None), fields.pop("depth", 3)
         known = {field.name for field in dataclasses.fields(METHODS[self.method].settings)}
         fields = {name: value for name, value in fields.items() if name in known}  # presets are written for vi
-        if self.data.endswith(".npz") and load(self.data, self.root, self.limit).classes is None:
+        if data is not None and data.classes is None:
             fields["likelihood"] = "gaussian"
         return RunConfig(
             data=self.data,
@@ -100,6 +108,7 @@ class Train(_Settings):  # pyright: ignore[reportGeneralTypeIssues]
             limit=self.limit,
             normalise=self.normalise,
             test_samples=self.test_samples,
+            data_content=None if data is None else data.content,
         )
 
 
@@ -144,6 +153,8 @@ def _table(out: Output, done: RunOutcome) -> None:
     times = _times(done)["seconds"]
     took = f"{results['steps']:,} steps in {times['train']:.1f} s, the test set {times['test']:.1f} s"
     out.line(f"Done already ({took})" if done.reused else took)
+    if done.unchecked:
+        out.warn("this run is of a version that kept no content of its data; whether they are the same is not known")
 
 
 def _mixing(out: Output, chains: dict[str, Any]) -> None:

@@ -34,7 +34,7 @@ class UnitMatrix(NamedTuple):
         """Returns (units, features) of one sample in float32."""
         pieces = []
         for layout in self.layouts:
-            array = np.moveaxis(flat[layout.path].reshape(layout.shape), layout.places(self.group)[0], 0)
+            array = np.moveaxis(layout.factored(flat[layout.path]), layout.places(self.group)[0], 0)
             pieces.append(array.reshape(len(array), -1))
         rows = np.concatenate(pieces, 1, dtype=np.float32)
         return np.ldexp(rows, self.exponent) if self.exponent else rows
@@ -51,8 +51,10 @@ def unit_matrix(spec: PermutationSpec, like: Tree, exclude: frozenset[str]) -> U
     if len(spec.sizes) != 1:
         return None
     group = next(iter(spec.sizes))
+    if spec.outer(group):
+        return None
     flat = {path: np.asarray(leaf) for path, leaf in flatten(like).items()}
-    touched = [layout for layout in layouts(spec).values() if layout.places(group)]
+    touched = [piece for pieces in layouts(spec).values() for piece in pieces if piece.places(group)]
     if any(len(layout.places(group)) > 1 for layout in touched):
         return None
     compared = tuple(place for place in touched if place.path not in exclude and is_floating(flat[place.path]))
@@ -91,4 +93,4 @@ def is_floating(leaf: np.ndarray) -> bool:
 
 def identity_of_each(spec: PermutationSpec, count: int) -> dict[str, np.ndarray]:
     """Permutations that leave every sample as it is."""
-    return {group: np.tile(np.arange(size), (count, 1)) for group, size in spec.sizes.items()}
+    return {group: np.stack([perm] * count) for group, perm in spec.identity().items()}

@@ -5,11 +5,13 @@ A subset keeps the shares of the classes and is always the same one.
 
 import operator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, get_args
 
 import numpy as np
 
 from ..errors import ConfigError, DataError
+from .content import content_of_arrays
 
 Normalise = Literal["standard", "unit"]
 
@@ -37,6 +39,7 @@ class Dataset:
     mean: np.ndarray = field(default_factory=lambda: np.zeros(1))
     std: np.ndarray = field(default_factory=lambda: np.ones(1))
     normalise: Normalise = "standard"
+    read_from: str | None = None  # hash of the files it was read from, before limit and normalisation
 
     def __post_init__(self):
         target = np.float32 if self.classes is None else np.int32
@@ -64,6 +67,12 @@ class Dataset:
     def input_shape(self) -> tuple[int, ...]:
         """Shape of one example."""
         return self.x_train.shape[1:]
+
+    @cached_property
+    def content(self) -> str:
+        """The SHA-256 that it is known by: of what it was read from, else of its arrays."""
+        arrays = (self.x_train, self.y_train, self.x_test, self.y_test)
+        return content_of_arrays(arrays) if self.read_from is None else self.read_from
 
     @property
     def outputs(self) -> int:

@@ -26,7 +26,7 @@ from ..posteriors import Gaussian
 from .elbo import softplus_and_slope
 from .fit import Fit, Progress
 from .flat_parameters import FlatLayout
-from .settings import Training, check_arguments, is_finite, is_whole, likelihood_of, require
+from .settings import Training, check_arguments, check_numbers, is_finite, likelihood_of, require
 from .training_loop import Trained, learned_likelihoods, train
 from .training_problem import Problem, TrainingData, training_arrays
 from .training_step import State
@@ -51,8 +51,7 @@ class VI(Training):
         super().__post_init__()
         why = "positive: at 0 the objective has no prior, and its posterior is a point (train an Ensemble for that)"
         require(is_finite(self.temperature) and self.temperature > 0, self, "temperature", why)
-        require(is_finite(self.initial_std) and self.initial_std > 0, self, "initial_std", "positive")
-        require(is_whole(self.train_samples) and self.train_samples >= 1, self, "train_samples", "at least 1")
+        check_numbers(self, counts=("train_samples",), positive=("initial_std",))
         require(self.temperature_meaning in ("kl", "posterior"), self, "temperature_meaning", "kl or posterior")
         require(self.gains in ("bayesian", "points"), self, "gains", "bayesian or points")
 

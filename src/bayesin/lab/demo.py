@@ -26,6 +26,7 @@ from ..json_files import write_json
 from ..matching import Alignment
 from ..models import Model, build
 from ..posteriors import Gaussian
+from ..randomness import seed_key
 from ..store import save_alignment, save_posterior
 from ..symmetry import PermutationSpec
 from .runs import (
@@ -144,7 +145,7 @@ def run_demo(
         TrainingError: a posterior diverged.
     """
     settings, clock, tell = settings or DemoSettings(), Clock(), on_progress or (lambda progress: None)
-    train_key, align_key, barrier_key, plane_key = (jax.random.fold_in(jax.random.key(key), i) for i in (0, 2, 3, 4))
+    train_key, align_key, barrier_key, plane_key = (jax.random.fold_in(seed_key(key), i) for i in (0, 2, 3, 4))
     data = load("digits")
     model = build("mlp", data.input_shape, data.outputs, width=settings.width, depth=settings.depth)
 

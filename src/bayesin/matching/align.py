@@ -51,7 +51,7 @@ class Alignment(eqx.Module):
     @property
     def moved(self) -> dict[str, int]:
         """Units not in their place, for each group."""
-        return {group: int((perm != np.arange(perm.size)).sum()) for group, perm in self.perms.items()}
+        return {group: int((perm != np.arange(perm.shape[-1])).sum()) for group, perm in self.perms.items()}
 
     def __repr__(self) -> str:
         fell = f"{self.cost} {self.history[0]:.6g} -> {self.objective:.6g}"
@@ -121,9 +121,10 @@ def align(
     similarities = Similarities(problem)
     prepared = time.perf_counter() - clock
     searches: list[tuple[str, DescentResult]] = []
-    for index, (name, perms) in enumerate(starts(similarities, key, restarts, init)):
+    for index, begin in enumerate(starts(spec, key, restarts, init, given_order is not None)):
         drawn = random_order(spec, jax.random.fold_in(key, index), max_sweeps) if given_order is None else given_order
-        searches.append((name, descend(similarities, perms, drawn, relative_tolerance, on_sweep)))
+        found = descend(similarities, begin.perms, drawn, relative_tolerance, on_sweep, anchored=begin.anchored)
+        searches.append((begin.name, found))
     start, best = min(searches, key=lambda search: search[1].objective)  # the first of equals
     seconds = {name: sum(search.seconds[name] for _, search in searches) for name in best.seconds}
     seconds["similarity"] += prepared

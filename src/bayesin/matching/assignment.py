@@ -55,6 +55,22 @@ def assign(
     return Assignment(perm, start + lowest + _recover(cost, perm, spare))
 
 
+def assign_each(similarities: np.ndarray) -> np.ndarray:
+    """Returns the permutations that maximise each of many similarities, (count, n, n), as (count, n).
+
+    Example:
+        >>> assign_each(np.array([[[1.0, 5.0], [2.0, 3.0]], [[4.0, 0.0], [0.0, 4.0]]])).tolist()
+        [[1, 0], [0, 1]]
+    """
+    best = similarities.argmax(-1)  # where no two rows want the same column nothing is left to solve
+    left = np.flatnonzero((np.sort(best, -1) != np.arange(best.shape[-1])).any(-1))
+    cost = similarities[left].max(-1, keepdims=True) - similarities[left]
+    cost -= cost.min(1, keepdims=True)
+    for index, matrix in zip(left, cost, strict=True):
+        best[index] = _solve(matrix)
+    return best
+
+
 def solver_name() -> str:
     """Which solver `assign` uses, for reports."""
     return "scipy" if _lapjvh() is None else "lapx lapjvh"

@@ -42,8 +42,8 @@ def load(target: str, *, key: jax.Array, input_shape: Sequence[int] | None = Non
     """Returns the model at an address.
 
     The attribute may be a `bayesin.models.Model`; an NNX, Linen, Equinox or PyTorch module; the result of
-    `hk.transform`; a pair of one of these and an example input; a triple `(apply, params, example input)`; or a function without
-    arguments that returns any of them. Where no example is given, `input_shape` says the shape of one.
+    `hk.transform`; a pair of one of these and an example input; a triple `(apply, params, example input)`; or a
+    function without arguments that returns any of them. Where no example is given, `input_shape` says its shape.
 
     Args:
         target: `package.module:attribute` or `path/file.py:attribute`.

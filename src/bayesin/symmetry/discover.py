@@ -138,7 +138,7 @@ def _spec(parameters: dict[str, Array], order_met: dict[Units, int]) -> Permutat
             if not units.reason:
                 names.setdefault(units, f"g{len(names)}")
     return PermutationSpec(
-        tuple((path, tuple(_named(axis, names) for axis in array)) for path, array in parameters.items())
+        tuple((path, tuple((_named(axis, names),) for axis in array)) for path, array in parameters.items())
     )
 
 

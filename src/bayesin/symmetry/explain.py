@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from .spec import PermutationSpec, write_axis
+from .spec import PermutationSpec, factors_of, is_product, write_axis
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def explain(spec: PermutationSpec) -> Explanation:
         FixedLine(_name(spec, path, number), factor.size, factor.reason)
         for path, axes in spec.parameters
         for number, axis in enumerate(axes)
-        for factor in axis
+        for factor in factors_of(axis)
         if not factor.group
     ]
     return Explanation(tuple(groups), tuple(fixed))
@@ -57,4 +57,5 @@ def explain(spec: PermutationSpec) -> Explanation:
 
 def _name(spec: PermutationSpec, path: str, number: int) -> str:
     axis = spec.axes[path][number]
-    return f"{path}[{number}]" + (f" = {write_axis(axis)}" if len(axis) > 1 else "")
+    plain = is_product(axis) and len(axis[0]) < 2 and not any(factor.outer for factor in axis[0])
+    return f"{path}[{number}]" + ("" if plain else f" = {write_axis(axis)}")

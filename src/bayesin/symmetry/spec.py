@@ -1,15 +1,21 @@
 """The permutation spec: for every axis of every parameter, which units it counts.
 
-An axis is an ordered product of factors, row-major: a flattened 7 × 7 × 64 feature map that feeds a dense
-layer is written `7 * 7 * g0`. A factor belongs to a group, whose units may be permuted, or is fixed. An axis of
-size 1 is the empty product.
+An axis is an ordered *sum of products*. A product is read row-major: a flattened 7 × 7 × 64 feature map that feeds a
+dense layer is written `7 * 7 * g0`. A sum is parts that stand one behind the other: query, key and value in one fused
+kernel are `2 * g0 * g1[g0] + g0 * g2[g0]`, and `g0 * (2 * g1[g0] + g2[g0])` where every head has its own three. A
+factor belongs to a group, whose units may be permuted, or is fixed. An axis of size 1 is the empty product.
+
+A group may be *indexed* by other factors: `g1[g0]` has one permutation of its units for every unit of `g0`, such as
+the dimensions of every head. An outer factor is a group itself, or a fixed factor that has a name, such as the layers
+under one `lax.scan`.
 """
 
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import prod
+from itertools import product
+from math import lgamma, log, prod
 from pathlib import Path
 from typing import Any
 
@@ -22,24 +28,40 @@ from ..json_files import read_json, write_json
 from ..randomness import generator
 from ..trees import Tree, flatten
 
-Perms = dict[str, Any]  # {group: integer array}; gather convention new[i] = old[perm[i]]
+Perms = dict[str, Any]  # {group: integer array of `spec.perm_shape(group)`}; gather convention new[i] = old[perm[i]]
 
 NEEDED = 'a spec needs "parameters" {path: [axis, …]} and "groups" {name: size}'
+NAME = r"[^\W\d][\w.-]*"
 
 
 @dataclass(frozen=True)
 class Factor:
-    """A block of an axis: `size` units that move with `group`, or stay (`group` is None)."""
+    """A block of an axis: `size` units that move with `group`, or stay (`group` is None).
+
+    Example:
+        >>> str(Factor(64, "g1", outer=("g0",))), str(Factor(12, name="layer")), str(Factor(7))
+        ('g1[g0]', 'layer', '7')
+    """
 
     size: int
     group: str | None = None
     reason: str = field(default="", compare=False)  # why it is fixed, for people
+    outer: tuple[str, ...] = ()  # factors that the group is indexed by, each after those that index it
+    name: str = ""  # of a fixed factor that indexes a group
+
+    @property
+    def called(self) -> str:
+        """The name of the group, or of the fixed factor; empty for a mere size."""
+        return self.group or self.name
 
     def __str__(self) -> str:
-        return self.group or str(self.size)
+        return _indexed(self.called, self.outer) or str(self.size)
 
 
-Axis = tuple[Factor, ...]
+Term = tuple[Any, ...]  # a product, of factors or again of sums
+Axis = tuple[Term, ...]  # a sum of products; an ordinary axis has one term, of factors
+
+PARTS = 4096  # most parts, over all ways to choose one term of every sum, that one axis may have
 
 
 @dataclass(frozen=True)
@@ -52,9 +74,12 @@ class PermutationSpec:
         {'g0': 32}
         >>> spec.shape("w1")
         (32, 10)
+        >>> heads = PermutationSpec.parse({"qkv": ["5", "2 * h * q[h] + h * v[h]"]}, {"h": 4, "q[h]": 3, "v[h]": 2})
+        >>> heads.shape("qkv"), heads.outer("q"), heads.perm_shape("q")
+        ((5, 32), ('h',), (4, 3))
     """
 
-    parameters: tuple[tuple[str, tuple[Axis, ...]], ...]  # (path, factors of each axis), sorted by path
+    parameters: tuple[tuple[str, tuple[Axis, ...]], ...]  # (path, terms of each axis), sorted by path
 
     def __post_init__(self):
         names = [path for path, _ in self.parameters]
@@ -62,42 +87,72 @@ class PermutationSpec:
             twice = next(name for name in names if names.count(name) > 1)
             raise SpecError(f"parameter '{twice}' is named twice in the spec")
         object.__setattr__(self, "parameters", tuple(sorted(self.parameters, key=lambda entry: entry[0])))
-        sizes: dict[str, int] = {}
-        for path, _, _, factor in self._factors():
-            if factor.size < 1:
-                raise SpecError(f"'{path}': a factor of size {factor.size}; sizes start at 1")
-            if factor.group:
-                _check_name(factor.group)
-            if factor.group and sizes.setdefault(factor.group, factor.size) != factor.size:
-                raise SpecError(
-                    f"group '{factor.group}' has size {sizes[factor.group]} elsewhere and {factor.size} in '{path}'"
-                )
+        known: dict[str, Factor] = {}
+        for path, axes in self.parameters:
+            for number, axis in enumerate(axes):
+                _check_sum(path, number, axis)
+                for factor in factors_of(axis):
+                    _check_factor(path, factor, known)
+        _check_outer(known)
+        for path, axes in self.parameters:
+            if any(factor.outer for axis in axes for factor in factors_of(axis)):
+                _check_beside(path, axes)
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Number of units of each group, in _natural order of the names (g2 before g10)."""
-        return dict(self._sizes)
+        """Number of units of each group, in natural order of the names (g2 before g10)."""
+        return {group: factor.size for group, factor in self._groups.items()}
+
+    @property
+    def fixed_factors(self) -> dict[str, int]:
+        """Sizes of the fixed factors that have a name."""
+        return dict(self._fixed)
 
     @property
     def axes(self) -> dict[str, tuple[Axis, ...]]:
-        """The factors of each axis, by path."""
+        """The terms of each axis, by path."""
         return dict(self.parameters)
+
+    @cached_property
+    def log10_order(self) -> float:
+        """Logarithm, to the base of ten, of the number of settings that all groups together have.
+
+        Example:
+            >>> PermutationSpec.parse({"w": ["h * q[h]"]}, {"h": 2, "q[h]": 5}).log10_order  # log10(2! · 5!²)
+            4.459...
+        """
+        shapes = [self.perm_shape(group) for group in self._groups]
+        return sum(prod(outer) * lgamma(size + 1) for *outer, size in shapes) / log(10)
 
     def shape(self, path: str) -> tuple[int, ...]:
         """Shape that the spec expects of one parameter."""
         return self._shapes[path]
 
+    def outer(self, group: str) -> tuple[str, ...]:
+        """Names of the factors that a group is indexed by; none for a plain group."""
+        return self._groups[group].outer
+
+    def perm_shape(self, group: str) -> tuple[int, ...]:
+        """Shape of the permutations of a group: the sizes of its outer factors, then its units."""
+        factor = self._groups[group]
+        return (*(self._size_of_name(name) for name in factor.outer), factor.size)
+
     def touched_by(self, group: str) -> tuple[tuple[str, int, int], ...]:
-        """Every place of a group: (path, axis, position of the factor in the axis)."""
+        """Every place of a group: (path, axis, position of the factor among all those of the axis)."""
         return tuple((path, axis, place) for path, axis, place, f in self._factors() if f.group == group)
 
     def identity(self) -> Perms:
         """Permutations that move nothing, as a fresh dict."""
-        return {group: np.arange(size) for group, size in self.sizes.items()}
+        return {group: _identity(self.perm_shape(group)) for group in self._groups}
 
     def random(self, key: jax.Array) -> Perms:
         """Uniformly random permutations, one stream for each group."""
-        return {group: generator(key, group).permutation(size) for group, size in self.sizes.items()}
+        perms = {}
+        for group in self._groups:
+            shape, draws = self.perm_shape(group), generator(key, group)
+            plain = len(shape) == 1
+            perms[group] = draws.permutation(shape[0]) if plain else draws.permuted(_identity(shape), axis=-1)
+        return perms
 
     def check(self, tree: Tree) -> int:
         """Returns the number of leading axes of a tree that has these parameters.
@@ -126,15 +181,14 @@ class PermutationSpec:
         return extra or 0
 
     def check_perms(self, perms: Mapping[str, Any]) -> None:
-        """Raises `SpecError` unless `perms` has one permutation of the right size for each group."""
-        sizes = self.sizes
+        """Raises `SpecError` unless `perms` has permutations of the right shape for each group."""
         for group in perms:
-            if group not in sizes:
-                raise SpecError(f"there is no group '{group}'; the spec has {', '.join(sizes) or 'none'}")
-        for group, size in sizes.items():
+            if group not in self._groups:
+                raise SpecError(f"there is no group '{group}'; the spec has {', '.join(self._groups) or 'none'}")
+        for group in self._groups:
             if group not in perms:
                 raise SpecError(f"group '{group}' has no permutation")
-            check_permutation(perms[group], size, group)
+            check_permutations(perms[group], self.perm_shape(group), group)
 
     def save(self, path: Path | str) -> Path:
         """Writes the spec as a JSON file that a person can read and edit."""
@@ -155,13 +209,19 @@ class PermutationSpec:
             raise SpecError(f"{path}: {error}") from None
 
     def to_json(self) -> dict[str, Any]:
-        """The spec as plain data, which `from_json` reads back."""
+        """The spec as plain data, which `from_json` reads back.
+
+        Sums, indexed groups and named factors need version 2; without them the file is of version 1.
+        """
         parameters = {path: [write_axis(axis) for axis in axes] for path, axes in self.parameters}
         why = {path: [_reasons_of(axis) for axis in axes] for path, axes in self.parameters}
+        sums = any(not is_product(axis) for _, axes in self.parameters for axis in axes)
+        indexed = any(factor.outer for factor in self._groups.values())
         return {
             "format": "bayesin-spec",
-            "version": 1,
-            "groups": self.sizes,
+            "version": 2 if sums or indexed or self._fixed else 1,
+            "groups": {str(factor): factor.size for factor in self._groups.values()},
+            **({"fixed": self.fixed_factors} if self._fixed else {}),
             "parameters": parameters,
             "why": {path: reasons for path, reasons in why.items() if any(reasons)},
         }
@@ -171,78 +231,133 @@ class PermutationSpec:
         """Reads what `to_json` wrote, or what a person edited, and refuses what does not hold together."""
         if not isinstance(data, dict) or data.get("format") != "bayesin-spec":
             raise SpecError('this is not a permutation spec: it needs "format": "bayesin-spec"')
-        if data.get("version") != 1:
-            raise SpecError(f"spec version {data.get('version')!r} is not supported; this bayesin reads version 1")
+        if data.get("version") not in (1, 2):
+            raise SpecError(
+                f"spec version {data.get('version')!r} is not supported; this bayesin reads versions 1 and 2"
+            )
         if "parameters" not in data or "groups" not in data:
             raise SpecError(NEEDED)
-        return cls.parse(data["parameters"], data["groups"], data.get("why"))
+        return cls.parse(data["parameters"], data["groups"], data.get("why"), data.get("fixed"))
 
     @classmethod
     def parse(
-        cls, parameters: dict[str, list[str]], groups: dict[str, int], why: dict[str, list[str]] | None = None
+        cls,
+        parameters: dict[str, list[str]],
+        groups: dict[str, int],
+        why: dict[str, list[str]] | None = None,
+        fixed: dict[str, int] | None = None,
     ) -> "PermutationSpec":
-        """Builds a spec from axes written as products, such as `"7 * 7 * g0"`.
+        """Builds a spec from axes written as sums of products, such as `"7 * 7 * g0"` or `"g0 + 2 * g1"`.
 
         Args:
             parameters: the axes of each parameter, by path.
-            groups: the number of units of each group.
+            groups: the number of units of each group; one that is indexed is written with its outer factors, here
+                and in the axes: `"g1[g0]"`.
             why: for people, the reason why each axis of a parameter is fixed.
+            fixed: sizes of the fixed factors that index a group, by name.
 
         Raises:
             SpecError: something is not of this form, or does not hold together.
         """
-        if not isinstance(parameters, dict) or not isinstance(groups, dict):
+        fixed = {} if fixed is None else fixed
+        if not all(isinstance(part, dict) for part in (parameters, groups, fixed)):
             raise SpecError(NEEDED)
-        for group, size in groups.items():
-            _check_name(group)
-            if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-                raise SpecError(f"group '{group}' needs a positive whole size, not {size!r}")
+        words = _read_declarations(groups, fixed)
         read, used = [], set()
         for path, axes in parameters.items():
             if not isinstance(axes, list):
                 raise SpecError(f"'{path}' needs a list with one entry an axis, not {axes!r}")
             reasons = why.get(path) if isinstance(why, dict) else None
             reasons = reasons if isinstance(reasons, list) else []
-            read.append((path, tuple(_read_axis(path, i, axis, groups, reasons) for i, axis in enumerate(axes))))
-            used |= {f.group for axis in read[-1][1] for f in axis if f.group}
-        for group in groups:
-            if group not in used:
-                raise SpecError(f"group '{group}' is declared but no parameter has it")
+            read.append((path, tuple(_read_axis(path, i, axis, words, reasons) for i, axis in enumerate(axes))))
+            used |= {factor.called for axis in read[-1][1] for factor in factors_of(axis)}
+        for factor in words.values():
+            if factor.called not in used:
+                what = "group" if factor.group else "fixed factor"
+                raise SpecError(f"{what} '{factor.called}' is declared but no parameter has it")
         return cls(tuple(read))
 
     @cached_property
-    def _sizes(self) -> dict[str, int]:
-        sizes = {f.group: f.size for _, _, _, f in self._factors() if f.group}
-        return {group: sizes[group] for group in sorted(sizes, key=_natural)}
+    def _groups(self) -> dict[str, Factor]:
+        found = {f.group: f for _, _, _, f in self._factors() if f.group}
+        return {group: found[group] for group in sorted(found, key=_natural)}
+
+    @cached_property
+    def _fixed(self) -> dict[str, int]:
+        found = {f.name: f.size for _, _, _, f in self._factors() if f.name}
+        return {name: found[name] for name in sorted(found, key=_natural)}
 
     @cached_property
     def _shapes(self) -> dict[str, tuple[int, ...]]:
-        return {path: tuple(map(_size, axes)) for path, axes in self.parameters}
+        return {path: tuple(map(size_of_axis, axes)) for path, axes in self.parameters}
+
+    def _size_of_name(self, name: str) -> int:
+        return self._groups[name].size if name in self._groups else self._fixed[name]
 
     def _factors(self) -> Iterator[tuple[str, int, int, Factor]]:
         for path, axes in self.parameters:
             for number, axis in enumerate(axes):
-                for place, factor in enumerate(axis):
+                for place, factor in enumerate(factors_of(axis)):
                     yield path, number, place, factor
 
 
-def check_permutation(perm: Any, size: int, group: str) -> None:
-    """Raises `SpecError` unless `perm` is a permutation of `range(size)`; traced values pass unseen."""
+def check_permutations(perm: Any, shape: tuple[int, ...], group: str) -> None:
+    """Raises `SpecError` unless `perm` has this shape and permutes its last axis; traced values pass unseen."""
     if isinstance(perm, Tracer):
         return
     array = np.asarray(perm)
-    if array.shape != (size,):
-        raise SpecError(f"the permutation of group '{group}' has shape {array.shape}, expected ({size},)")
+    if array.shape != shape:
+        raise SpecError(f"the permutation of group '{group}' has shape {array.shape}, expected {shape}")
     if not np.issubdtype(array.dtype, np.integer):
         raise SpecError(f"the permutation of group '{group}' holds {array.dtype}, expected integers")
-    seen = np.zeros(size, bool)
-    seen[array[(array >= 0) & (array < size)]] = True
-    if not seen.all():
-        raise SpecError(f"group '{group}': not a permutation, unit {int(np.argmin(seen))} is missing")
+    wrong = (np.sort(array, -1) != np.arange(shape[-1])).any(-1)
+    if wrong.any():
+        where = np.argwhere(wrong)[0]
+        missing = np.setdiff1d(np.arange(shape[-1]), array[tuple(where)])[0]
+        at = f" for {', '.join(map(str, where))}" if len(where) else ""
+        raise SpecError(f"group '{group}': not a permutation{at}, unit {missing} is missing")
 
 
-def _size(axis: Axis) -> int:
-    return prod(factor.size for factor in axis)
+def factors_of(axis: Axis) -> Iterator[Factor]:
+    """All factors of an axis in order, those inside of sums too."""
+    for part in (part for term in axis for part in term):
+        if isinstance(part, Factor):
+            yield part
+        else:
+            yield from factors_of(part)
+
+
+def is_product(axis: Axis) -> bool:
+    """Whether an axis has no sum in it."""
+    return len(axis) == 1 and all(isinstance(part, Factor) for part in axis[0])
+
+
+def size_of_part(part: Any) -> int:
+    """Number of entries of a factor, or of a sum in the place of one."""
+    return part.size if isinstance(part, Factor) else size_of_axis(part)
+
+
+def size_of_term(term: Term) -> int:
+    """Number of entries of one product."""
+    return prod(map(size_of_part, term))
+
+
+def size_of_axis(axis: Axis) -> int:
+    """Number of entries along an axis."""
+    return sum(map(size_of_term, axis))
+
+
+def write_axis(axis: Axis) -> str:
+    """The sum of products as text; a term of size 1 is `1`."""
+    return " + ".join(" * ".join(map(_write_part, term)) or "1" for term in axis)
+
+
+def _write_part(part: Any) -> str:
+    return str(part) if isinstance(part, Factor) else f"({write_axis(part)})"
+
+
+def _identity(shape: tuple[int, ...]) -> np.ndarray:
+    return np.broadcast_to(np.arange(shape[-1]), shape).copy()
 
 
 def _natural(name: str) -> list[Any]:
@@ -250,39 +365,161 @@ def _natural(name: str) -> list[Any]:
     return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", name) if part]
 
 
-def write_axis(axis: Axis) -> str:
-    """The product as text; an axis of size 1 is `1`."""
-    return " * ".join(str(factor) for factor in axis) or "1"
+def _indexed(name: str, outer: tuple[str, ...]) -> str:
+    return f"{name}[{', '.join(outer)}]" if outer else name
 
 
 def _reasons_of(axis: Axis) -> str:
     """Why parts of an axis are fixed, each reason once."""
-    return "; ".join(dict.fromkeys(factor.reason for factor in axis if factor.reason))
+    return "; ".join(dict.fromkeys(factor.reason for factor in factors_of(axis) if factor.reason))
 
 
-def _read_axis(path: str, number: int, text: Any, groups: dict[str, int], reasons: list[Any]) -> Axis:
-    """The factors of an axis from its text; `path` and `number` say in an error where it stands."""
+def _read_declarations(groups: dict[str, int], fixed: dict[str, int]) -> dict[str, Factor]:
+    """The factors that have a name, by how they are written in an axis."""
+    words: dict[str, Factor] = {}
+    for what, declared in (("group", groups), ("fixed factor", fixed)):
+        for text, size in declared.items():
+            match = re.fullmatch(r"([^\[\]]*)\[([^\[\]]*)\]", text)
+            name, outer = (match[1].strip(), match[2].split(",")) if match else (text, ())
+            if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+                raise SpecError(f"{what} '{text}' needs a positive whole size, not {size!r}")
+            _check_name(name)
+            if any(factor.called == name for factor in words.values()):
+                raise SpecError(f"'{name}' is declared twice")
+            if what != "group" and outer:
+                raise SpecError(f"fixed factor '{text}' cannot be indexed")
+            indices = tuple(word.strip() for word in outer)
+            factor = Factor(size, name, outer=indices) if what == "group" else Factor(size, name=name)
+            words[str(factor)] = factor
+    return words
+
+
+def _read_axis(path: str, number: int, text: Any, words: dict[str, Factor], reasons: list[Any]) -> Axis:
+    """The terms of an axis from its text; `path` and `number` say in an error where it stands."""
     if not isinstance(text, str):
         raise SpecError(f"'{path}', axis {number}: expected a product such as \"7 * g0\", not {text!r}")
     reason = reasons[number] if number < len(reasons) and isinstance(reasons[number], str) else ""
-    factors = []
-    for word in text.split("*"):
-        word = word.strip()
-        if word in groups:
-            factors.append(Factor(groups[word], word))
-        elif word.isascii() and word.isdigit() and len(word) < 19 and int(word) > 0:  # fits 64 bits
-            factors.append(Factor(int(word), None, reason))
+    if text.count("(") > 99:
+        raise SpecError(f"'{path}', axis {number}: more parentheses than an axis can need")
+    return _read_sum(text, words, reason, f"'{path}', axis {number}")
+
+
+def _read_sum(text: str, words: dict[str, Factor], reason: str, where: str) -> Axis:
+    terms = []
+    for term in _parted(text, "+"):
+        parts = [_read_part(word.strip(), words, reason, where) for word in _parted(term, "*")]
+        terms.append(tuple(part for part in parts if not isinstance(part, Factor) or part.called or part.size > 1))
+    return tuple(terms)
+
+
+def _read_part(word: str, words: dict[str, Factor], reason: str, where: str) -> Any:
+    if word.startswith("(") and word.endswith(")"):
+        return _read_sum(word[1:-1], words, reason, where)
+    word = re.sub(r"\s*,\s*", ", ", word)
+    if word in words:
+        return words[word] if words[word].group else Factor(words[word].size, None, reason, name=word)
+    if word.isascii() and word.isdigit() and len(word) < 19 and int(word) > 0:  # fits 64 bits
+        return Factor(int(word), None, reason)
+    raise SpecError(f"{where}: '{word}' is neither a group of the spec nor a size")
+
+
+def _parted(text: str, sign: str) -> list[str]:
+    """The text between signs that stand outside of all parentheses."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter == "(") - (letter == ")")
+        if letter == sign and depth == 0:
+            parts.append("")
         else:
-            raise SpecError(f"'{path}', axis {number}: '{word}' is neither a group of the spec nor a size")
-    return tuple(f for f in factors if f.group or f.size > 1)
+            parts[-1] += letter
+    return parts
 
 
-def _check_name(group: str) -> None:
+def _check_sum(path: str, number: int, axis: Any) -> None:
+    """Raises `SpecError` unless an axis is a tuple of terms, each a tuple of factors or of sums."""
+
+    def is_sum(axis: Any) -> bool:
+        return isinstance(axis, tuple) and bool(axis) and all(isinstance(term, tuple) for term in axis)
+
+    def is_axis(axis: Any) -> bool:
+        return is_sum(axis) and all(isinstance(part, Factor) or is_axis(part) for term in axis for part in term)
+
+    if not is_axis(axis):
+        raise SpecError(f"'{path}', axis {number}: an axis is a sum of at least one product of factors, not {axis!r}")
+    if _count_parts(axis) > PARTS:
+        raise SpecError(f"'{path}', axis {number}: its sums have more than {PARTS} parts")
+
+
+def _check_factor(path: str, factor: Factor, known: dict[str, Factor]) -> None:
+    """Raises `SpecError` unless a factor makes sense and is the same wherever its name stands."""
+    if factor.size < 1:
+        raise SpecError(f"'{path}': a factor of size {factor.size}; sizes start at 1")
+    if not factor.called:
+        return
+    _check_name(factor.called)
+    other = known.setdefault(factor.called, factor)
+    if other.size != factor.size:
+        raise SpecError(f"group '{factor.called}' has size {other.size} elsewhere and {factor.size} in '{path}'")
+    if other != factor:
+        raise SpecError(f"'{path}': '{factor}' is written '{other}' elsewhere, or is fixed in one of the two places")
+
+
+def _check_outer(known: dict[str, Factor]) -> None:
+    """Raises `SpecError` unless outer factors exist, each after those that it is indexed by itself.
+
+    Were a group indexed by heads that are indexed by layers, and not by the layers, its permutations would not be
+    closed under composition.
+    """
+    for factor in known.values():
+        if factor.outer and not factor.group:
+            raise SpecError(f"fixed factor '{factor.name}' cannot be indexed")
+        for place, name in enumerate(factor.outer):
+            if name not in known or name == factor.called or name in factor.outer[:place]:
+                raise SpecError(f"'{factor}': there is no other factor '{name}' that could index it")
+            missing = [o for o in known[name].outer if o not in factor.outer[:place]]
+            if missing:
+                raise SpecError(f"'{factor}' needs '{missing[0]}' before '{name}', which is indexed by it")
+
+
+def _check_beside(path: str, axes: tuple[Axis, ...]) -> None:
+    """Raises `SpecError` unless every indexed factor stands beside exactly one of each of its outer factors.
+
+    Every combination of terms is a piece of its own; a name that is to stand once in each of them stands in the
+    product of the factor itself, or once in all of one other axis.
+    """
+    chosen = [list(chosen_factors(axis)) for axis in axes]
+    for number, axis in enumerate(axes):
+        for own in chosen[number]:
+            for factor, name in ((factor, name) for factor in own for name in factor.outer):
+                here = sum(other.called == name for other in own)
+                others = [
+                    {sum(other.called == name for other in product) for product in products}
+                    for i, products in enumerate(chosen)
+                    if i != number
+                ]
+                if here != 1 and (here or [count for count in others if count != {0}] != [{1}]):
+                    raise SpecError(
+                        f"'{path}', axis {number}: '{factor}' needs exactly one factor '{name}' beside it, in the "
+                        "same product or in all parts of one other axis"
+                    )
+
+
+def chosen_factors(axis: Axis) -> Iterator[tuple[Factor, ...]]:
+    """The factors of every part of an axis, one term chosen of each sum."""
+    for term in axis:
+        parts = [[(part,)] if isinstance(part, Factor) else list(chosen_factors(part)) for part in term]
+        for choice in product(*parts):
+            yield tuple(factor for factors in choice for factor in factors)
+
+
+def _count_parts(axis: Axis) -> int:
+    return sum(prod(1 if isinstance(part, Factor) else _count_parts(part) for part in term) for term in axis)
+
+
+def _check_name(name: str) -> None:
     """Raises `SpecError` for a name that cannot be read back.
 
-    A group is written between `*` and sizes, so that its name must be told from both.
+    A group is written between `*`, `+` and sizes, so that its name must be told from all of them.
     """
-    if not re.fullmatch(r"[^\W\d][\w.-]*", group):
-        raise SpecError(
-            f"'{group}' cannot name a group; names start with a letter and hold letters, digits and _ . -"
-        )
+    if not re.fullmatch(NAME, name):
+        raise SpecError(f"'{name}' cannot name a group; names start with a letter and hold letters, digits and _ . -")

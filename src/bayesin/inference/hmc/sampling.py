@@ -32,17 +32,24 @@ from ...trees import Tree, check_same_structure, flatten, map_with_path, unflatt
 from ..fit import Fit, Progress, Trace, trace_of
 from ..priors import Prior, checked_moments
 from ..settings import (
+    Settings,
     check_arguments,
+    check_numbers,
     identity_fields,
     is_finite,
-    is_whole,
     likelihood_of,
-    refuse_unknown,
     require,
     store_by_name,
 )
-from ..training_problem import Arrays, TrainingData, check_model, find_gains, natural_centre, training_arrays
-from ..training_step import INIT
+from ..training_problem import (
+    Arrays,
+    TrainingData,
+    check_model,
+    find_gains,
+    initialise,
+    natural_centre,
+    training_arrays,
+)
 from .diagnostics import effective_sample_size, split_rhat
 from .draws import Draws, restore, save
 from .kernel import INTEGRATORS, ChainPlan, ChainStates, Info, advance, begin, predictions
@@ -53,7 +60,7 @@ OPERATIONAL = ("samples", "draws_per_file", "probe")
 
 
 @dataclass(frozen=True)
-class HMC:
+class HMC(Settings):
     """Full-batch HMC with a unit mass matrix and a prior N(0, prior_variance) on every weight."""
 
     samples: int = 100
@@ -96,21 +103,17 @@ class HMC:
     prior: Prior | None = None
     """A prior of another kind, in place of N(0, prior_variance)."""
 
-    def __new__(cls, *values: Any, **fields: Any):
-        refuse_unknown(cls, fields)
-        return super().__new__(cls)
-
     def __post_init__(self):
         store_by_name(self)
-        for name in ("samples", "chains", "thin", "steps", "chunk", "draws_per_file"):
-            require(is_whole(getattr(self, name)) and getattr(self, name) >= 1, self, name, "at least 1")
-        for name in ("burn_in", "probe"):
-            require(is_whole(getattr(self, name)) and getattr(self, name) >= 0, self, name, "zero or more")
-        for name in ("step_size", "prior_variance", "temperature", "noise"):
-            require(is_finite(getattr(self, name)) and getattr(self, name) > 0, self, name, "positive")
+        check_numbers(
+            self,
+            counts=("samples", "chains", "thin", "steps", "chunk", "draws_per_file"),
+            counts_or_zero=("burn_in", "probe"),
+            positive=("step_size", "prior_variance", "temperature", "noise"),
+            below_one=("jitter",),
+        )
         acceptance = self.target_acceptance
         require(is_finite(acceptance) and 0 < acceptance < 1, self, "target_acceptance", "in (0, 1)")
-        require(is_finite(self.jitter) and 0 <= self.jitter < 1, self, "jitter", "in [0, 1)")
         require(self.integrator in INTEGRATORS, self, "integrator", f"one of {', '.join(INTEGRATORS)}")
         require(not is_learned(likelihood_of(self)), self, "likelihood", "one that learns nothing")
         require(not self.adapt or self.burn_in > 0, self, "burn_in", "at least 1 to adapt the step size in")
@@ -193,7 +196,7 @@ def fit_hmc(
 
 def _statistics(model: Model, key: jax.Array, start: Tree | None) -> dict[str, np.ndarray]:
     """The statistics that a frozen network keeps: of the start where there is one, else as they begin."""
-    flat = flatten(model.init(jax.random.fold_in(key, INIT)))
+    flat = flatten(initialise(model, key))
     found = {path: np.asarray(leaf) for path, leaf in flat.items() if path in model.statistics}
     for path, leaf in found.items() if start is not None else ():
         given = np.asarray(flatten(start)[path])
@@ -299,7 +302,7 @@ def _identity(
 
 def _prior_moments(prior: Prior, model: Model, key: jax.Array) -> tuple[Tree, Tree]:
     """Centre and variance of every weight, as trees like the parameters."""
-    first, second = (model.init(jax.random.fold_in(jax.random.fold_in(key, n), INIT)) for n in (0, 1))
+    first, second = (initialise(model, jax.random.fold_in(key, n)) for n in (0, 1))
     start = natural_centre(first, find_gains(first, second))
     centre, variance = checked_moments(prior, start)
     return (
@@ -316,7 +319,7 @@ def _check_installed() -> None:
 
 
 def _positions(model: Model, keys: jax.Array, start: Tree | None) -> Tree:
-    params = [model.init(jax.random.fold_in(key, INIT)) for key in keys]
+    params = [initialise(model, key) for key in keys]
     for path, leaf in flatten(params[0]).items():
         if not jnp.issubdtype(jnp.asarray(leaf).dtype, jnp.floating):
             raise ModelError(f"'{path}' holds {jnp.asarray(leaf).dtype}; HMC moves floating-point numbers alone")

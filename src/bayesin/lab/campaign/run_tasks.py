@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from ...inference import HMC, VI, Progress, Training
+from ...randomness import seed_key
 from ...symmetry import transpositions
 from ..runs import Measured, RunConfig, align_pair, measure_barriers, run, run_together
 from .task import Resources, Task, TaskContext
@@ -92,7 +93,7 @@ class PairTask(RunTask):
 
     def perform(self, folder: Path, context: TaskContext) -> dict[str, Any]:
         data, model = context.prepared(self.config)
-        key = jax.random.fold_in(jax.random.key(self.config.key), 1_000 * self.first + self.second)
+        key = jax.random.fold_in(seed_key(self.config.key), 1_000 * self.first + self.second)
         context.tell("aligning")
         pair = context.pair(self.config, self.first, self.second)
         aligned = align_pair(pair, key=key, cost=self.cost, restarts=self.restarts)

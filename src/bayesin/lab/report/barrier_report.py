@@ -81,7 +81,7 @@ class MeasuredPair:
         """The set whose numbers are shown first, in words, and its paths that are no control."""
         name = "test" if "test" in self.barriers else next(iter(self.barriers))
         return SETS[name], {
-            kind: curve for kind, curve in self.barriers[name].items() if kind in ("naive", "aligned")
+            kind: curve for kind, curve in self.barriers[name].items() if kind in ("naive", "aligned", "rescaled")
         }
 
 
@@ -142,13 +142,27 @@ def write_barrier_report(
         files: further files of the folder that the page links to, with a word on each.
     """
     report = {
-        "title": "From one network to another" if measured.points else "From one posterior to another",
+        "title": title_of(measured),
         "lead": _lead(measured),
         "summary": _summary(measured),
         **pair_sections(measured, _how(measured)),
         "run": run_section(config, provenance(), seconds),
     }
     return publish(folder, report, dict(files) | draw_figures(folder, report))
+
+
+def title_of(measured: MeasuredPair) -> str:
+    """What was found between the two, in one line."""
+    between, kinds = f"between two {'networks' if measured.points else 'posteriors'}", measured.headline[1]
+    naive, aligned = kinds["naive"], kinds.get("aligned")
+    if naive.value <= 2 * naive.standard_error:
+        return f"No barrier {between}"
+    if aligned is None:
+        return f"A barrier of {naive.value:.2f} nats {between}"
+    if aligned.value >= naive.value:
+        return f"Alignment does not lower the barrier {between}"
+    share = np.floor(1000 * (1 - aligned.value / naive.value)) / 10  # rounded down: 100 % is only for all of it
+    return f"Alignment takes away {share:.1f}\u00a0% of the barrier {between}"
 
 
 def pair_sections(measured: MeasuredPair, how: str) -> dict[str, Any]:
@@ -173,7 +187,8 @@ def pair_sections(measured: MeasuredPair, how: str) -> dict[str, Any]:
         sections["plane"] = plane_section(measured.plane, measured.plane_examples, losses, ENDS)
     if measured.aligned is not None and spec.sizes:
         moved = marginal(measured.aligned.alignment.posterior)
-        section = alignment_section(first, second, moved, measured.aligned.alignment, spec, exclude=exclude)
+        found = measured.aligned
+        section = alignment_section(first, second, moved, found.alignment, spec, sweeps=found.sweeps, exclude=exclude)
         sections["alignment"] = section | {"says": [how]}
     return sections
 

@@ -4,7 +4,15 @@ from pathlib import Path
 from typing import Any
 
 from ..demo import TEST, Demo
-from .barrier_report import MeasuredPair, barrier_cards, draw_figures, half_way_card, moved_card, pair_sections
+from .barrier_report import (
+    MeasuredPair,
+    barrier_cards,
+    draw_figures,
+    half_way_card,
+    moved_card,
+    pair_sections,
+    title_of,
+)
 from .document import card, percent, run_section
 from .page import publish
 
@@ -31,7 +39,7 @@ def write_demo_report(out: Path | str, demo: Demo) -> Path:
         prior_variance=demo.settings.training.prior_variance,
     )
     report = {
-        "title": "Two posteriors, one basin",
+        "title": title_of(measured),
         "lead": _lead(demo),
         "summary": _summary(demo),
         **pair_sections(measured, _how(demo)),

@@ -18,8 +18,10 @@ from .posterior_files import ModelChoice as ModelChoice
 from .posterior_files import PosteriorFile as PosteriorFile
 from .posterior_files import dataset_of as dataset_of
 from .posterior_files import discover_and_verify as discover_and_verify
+from .posterior_files import doubts_about_data as doubts_about_data
 from .posterior_files import example_inputs as example_inputs
 from .posterior_files import find_posterior as find_posterior
+from .posterior_files import likelihood_of_file as likelihood_of_file
 from .posterior_files import model_of as model_of
 from .posterior_files import read_posterior as read_posterior
 from .posterior_files import read_samples as read_samples
@@ -35,3 +37,5 @@ from .run import RunOutcome as RunOutcome
 from .run import finished as finished
 from .run import run as run
 from .run import run_together as run_together
+from .run_data import RunData as RunData
+from .run_data import load_run_data as load_run_data

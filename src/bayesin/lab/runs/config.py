@@ -10,7 +10,7 @@ A preset names settings as differences from the defaults:
 Prior variances are those of the first paper where it says them (MNIST MLP 0.01, CIFAR-10 MLP 0.0025, CIFAR-10
 ResNet20 0.01); Fashion-MNIST is treated as MNIST, CIFAR-100 as CIFAR-10. Its epochs on CIFAR-10, its optimiser
 and schedule are unknown: 100 epochs, momentum and cosine are ours. ResNet20 warms up and clips, without which
-gradient descent at 0.05 can diverge.
+gradient descent at 0.05 can diverge, and so does the transformer.
 """
 
 import dataclasses
@@ -18,11 +18,13 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from ...data import Dataset
+from ...data import Dataset, is_data_file
 from ...errors import ArtifactError, ConfigError, did_you_mean
 from ...inference import HMC, VI, Ensemble, fit_ensemble, fit_hmc, fit_vi, identity_fields
 from ...json_files import expect, json_text
 from ...models import Model, build
+from ...randomness import check_seed
+from .run_data import RunData
 
 Settings = VI | Ensemble | HMC
 
@@ -49,6 +51,7 @@ _NETWORKS = {  # what follows from the network
     "resnet20": {"warmup": 500, "clip": 5.0},
     "rnn": {"clip": 1.0},  # gradients through many steps can explode
     "lstm": {"clip": 1.0},
+    "vit": {"warmup": 500, "clip": 1.0},
 }
 _PRIORS = {  # what follows from the data
     ("cifar10", "mlp"): {"prior_variance": 0.0025},
@@ -72,8 +75,10 @@ class RunConfig:
     limit: int | None = None  # examples of each of the training and the test set
     normalise: Literal["standard", "unit"] = "standard"
     test_samples: int = 128  # weight samples of the final look at the test set
+    data_content: str | None = None  # SHA-256; None: not looked at yet, or a run of version 0.1
 
     def __post_init__(self):
+        check_seed(self.key)
         for field in dataclasses.fields(self.training):
             value = getattr(self.training, field.name)
             if value is not None and not isinstance(value, str | int | float):
@@ -88,6 +93,11 @@ class RunConfig:
         return next(name for name, method in METHODS.items() if type(self.training) is method.settings)
 
     @property
+    def about_data(self) -> RunData:
+        """Which data it is trained on."""
+        return RunData(self.data, self.data_content, self.limit, self.normalise)
+
+    @property
     def network(self) -> tuple[Any, ...]:
         """What decides the network, which is everything but how it is trained and tested."""
         training = ("training", "key", "test_samples")
@@ -95,8 +105,11 @@ class RunConfig:
 
     @property
     def hash(self) -> str:
-        """Ten digits that name the run; how often it is saved does not change them."""
+        """Ten digits that name the run; how often it is saved, or where a file of data lies, does not change them."""
         identity = _shallow(self) | {"method": self.method, "training": _decisive(self.training)}
+        content = identity.pop("data_content")
+        if content is not None and is_data_file(self.data):  # the name of any other data set decides its content
+            identity["data"] = content
         return hashlib.sha256(json_text(identity, canonical=True).encode()).hexdigest()[:10]
 
     @property
@@ -108,11 +121,12 @@ class RunConfig:
 
     def to_json(self) -> dict[str, Any]:
         """The config as plain data; `from_json` reads it back."""
-        network = {"depth": self.depth} if self.model == "mlp" else {"norm": self.norm}
+        network = {"depth": self.depth} if self.model in ("mlp", "vit") else {"norm": self.norm}
         width = {} if self.width is None else {"width": self.width}
+        content = {} if self.data_content is None else {"content": self.data_content}
         return _FORMAT | {
             "hash": self.hash,
-            "data": {"name": self.data, "limit": self.limit, "normalise": self.normalise},
+            "data": {"name": self.data, "limit": self.limit, "normalise": self.normalise} | content,
             "model": {"name": self.model} | width | network,
             "method": self.method,
             "training": identity_fields(self.training, leave_out=()),
@@ -139,13 +153,14 @@ class RunConfig:
             limit=data["limit"],
             normalise=data["normalise"],
             test_samples=value["test_samples"],
+            data_content=data.get("content"),
             **{name: model[name] for name in ("width", "depth", "norm") if name in model},
         )
 
 
 _FORMAT = {"format": "bayesin-run", "version": 1}
 _SCHEMA = _FORMAT | {
-    "data": {"name": str, "limit": int | None, "normalise": str},
+    "data": {"name": str, "limit": int | None, "normalise": str, "content?": str},
     "model": {"name": str, "width?": int | None, "depth?": int, "norm?": str},
     "method": str,
     "training": dict,

@@ -20,7 +20,7 @@ from ...matching import Alignment, Sweep, align
 from ...models import Model
 from ...paths import Geodesic, geodesic, wasserstein
 from ...posteriors import Posterior, is_posterior
-from ...symmetry import PermutationSpec, check_same_function
+from ...symmetry import Perms, PermutationSpec, check_same_function
 from ...trees import Tree
 from .posterior_files import (
     ModelChoice,
@@ -57,6 +57,7 @@ class AlignedPair:
     pair: PosteriorPair
     alignment: Alignment
     function_change: float | None  # of the outputs by moving, relative to the largest; None where not compared
+    sweeps: tuple[Perms, ...] = ()  # where the units stood after each sweep of the best start
 
     @property
     def paths(self) -> dict[str, Geodesic]:
@@ -147,6 +148,16 @@ def align_pair(
     Raises:
         SymmetryError: moving the units changed the function, so that the spec is wrong for this network.
     """
+    searches: list[list[Perms]] = []  # one for each start
+
+    def swept(sweep: Sweep) -> None:
+        if sweep.number == 1:
+            searches.append([])
+        if sweep.perms is not None:
+            searches[-1].append(sweep.perms)
+        if on_sweep is not None:
+            on_sweep(sweep)
+
     alignment = align(
         pair.target,
         pair.source,
@@ -156,13 +167,13 @@ def align_pair(
         restarts=restarts,
         max_sweeps=max_sweeps,
         exclude=_statistics(pair.model),
-        on_sweep=on_sweep,
+        on_sweep=swept,
     )
     change = None
     if pair.model is not None and pair.inputs is not None:
         before, after = (point_of(posterior) for posterior in (pair.source, alignment.posterior))
         change = check_same_function(pair.model.apply, before, after, pair.inputs[:CHECKED])
-    return AlignedPair(pair, alignment, change)
+    return AlignedPair(pair, alignment, change, _sweeps_to(alignment.perms, searches))
 
 
 def measure_barriers(
@@ -223,3 +234,11 @@ def point_of(posterior: Posterior | Tree) -> Tree:
 
 def _statistics(model: Model | None) -> frozenset[str]:
     return frozenset() if model is None else model.statistics
+
+
+def _sweeps_to(perms: Perms, searches: list[list[Perms]]) -> tuple[Perms, ...]:
+    """The sweeps of the start that ended where the alignment did; empty where none is known to."""
+    for sweeps in searches:
+        if sweeps and all(np.array_equal(sweeps[-1][group], perm) for group, perm in perms.items()):
+            return tuple(sweeps)
+    return ()

@@ -11,24 +11,28 @@ Model and data set come from the file's own metadata, else from the run's config
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from ...data import Dataset, load
+from ...data import Dataset, published_content
 from ...errors import ArtifactError, ConfigError, DataError, did_you_mean
-from ...json_files import read_json
+from ...file_sets import check_one_making
+from ...json_files import expect, read_json
+from ...likelihoods import Categorical, Likelihood, Normal
 from ...models import Model, build
 from ...posteriors import Samples
 from ...store import Description, describe, load_posterior
 from ...symmetry import PermutationSpec, discover, verify
 from ...trees import Tree
+from .run_data import RunData, load_run_data
 
 TRIED = 64  # inputs on which a function is tried
 SIZES = ("width", "depth", "norm")
+_DATA = {"name?": str, "content?": str, "limit?": int | None, "normalise?": str}
 LARGEST_INPUT = 1 << 22  # numbers in one example; a file may promise any shape, and this one is allocated
 
 
@@ -73,6 +77,17 @@ class PosteriorFile:
         return _named(self.metadata.get("data"))
 
     @property
+    def run_data(self) -> RunData | None:
+        """The data that the posterior was trained on, as far as the file tells.
+
+        Raises:
+            ArtifactError: it says something that no data set can be.
+        """
+        about = expect(self.about_data, _DATA, f"the metadata of {self.path}")
+        known = {field: about[field] for field in ("content", "limit", "normalise") if field in about}
+        return RunData(about["name"], **known) if "name" in about else None
+
+    @property
     def model_words(self) -> str:
         """The model for people: name, then sizes."""
         about = {name: value for name, value in self.about_model.items() if name not in ("input_shape", "classes")}
@@ -100,6 +115,7 @@ def find_posterior(text: str) -> PosteriorFile:
         raise ConfigError(f"'{text}': after # comes the number of a member, such as {base}#1")
     path, member = Path(base), int(number) if number else None
     if path.is_dir():
+        check_one_making(path)
         path, member = _in_folder(path, member)
     elif not path.exists():
         raise ConfigError(f"there is no run folder or file '{base}'{_suggestion(path)}")
@@ -125,6 +141,20 @@ def read_posterior(file: PosteriorFile, model: Model | None) -> Any:
     if file.member >= len(posterior):
         raise ConfigError(f"'{file.text}': members are numbered 0 to {len(posterior) - 1}")
     return posterior[file.member]
+
+
+def likelihood_of_file(file: PosteriorFile, data: Dataset) -> Likelihood:
+    """The likelihood that a posterior was fitted with: categorical for classes, else normal with the noise it names.
+
+    Raises:
+        ConfigError: real targets, and the file does not say how large the noise is.
+    """
+    if data.classes is not None:
+        return Categorical()
+    noise = file.metadata.get("noise")
+    if not isinstance(noise, int | float) or not noise > 0:
+        raise ConfigError(f"{file.path} does not say the noise of its targets (metadata 'noise'); fit it again")
+    return Normal(float(noise))
 
 
 def read_samples(file: PosteriorFile, model: Model | None) -> Samples:
@@ -169,20 +199,36 @@ def dataset_of(choice: ModelChoice, *files: PosteriorFile, needed: bool = True) 
 
     Unless `needed`, also None where it is not on this machine but a file describes the model in full without it.
     """
-    named = {json.dumps(file.about_data, sort_keys=True): file.about_data for file in files if file.about_data}
+    named = {file.run_data.identity: file for file in files if file.run_data is not None}
     if choice.data is None and len(named) > 1:
-        names = " and ".join(str(about.get("name")) for about in named.values())
+        names = " and ".join(file.run_data.name for file in named.values() if file.run_data)
         raise ConfigError(f"the posteriors were trained on different data ({names}); --data says which to use")
-    about: dict[str, Any] = {"name": choice.data} if choice.data is not None else next(iter(named.values()), {})
-    if not isinstance(about.get("name"), str):
+    file = next(iter(named.values()), None)
+    about = RunData(choice.data, None) if choice.data is not None else None if file is None else file.run_data
+    if about is None:
         return None
-    limit = choice.limit if choice.limit is not None else about.get("limit")
+    if choice.limit is not None:
+        about = replace(about, limit=choice.limit)
+    own = {} if file is None or choice.data is not None else {"of": file.text, "folder": file.path.parent}
     try:
-        return load(about["name"], choice.root, limit, normalise=about.get("normalise", "standard"))
+        return load_run_data(about, choice.root, **own)
     except DataError:
         if needed or choice.data is not None or not any(file.about_model.get("input_shape") for file in files):
             raise
         return None
+
+
+def doubts_about_data(data: Dataset | None, *files: PosteriorFile) -> str | None:
+    """What a person should know who measures on these data; None where they are what the files were trained on."""
+    for file in files:
+        about = file.run_data
+        if about is None or data is None:
+            continue
+        if about.unchecked:
+            return f"{file.text} is of a version that kept no content of its data; {data.name} cannot be checked"
+        if data.content not in (about.content, published_content(about.name)):
+            return f"{data.name} is not what {file.text} was trained on ({about.name})"
+    return None
 
 
 def model_of(choice: ModelChoice, data: Dataset | None, *files: PosteriorFile) -> Model | None:

@@ -12,6 +12,7 @@ the name of its run, which holds the hash of its config, can be of no other: dam
 it is an error.
 """
 
+import dataclasses
 import hashlib
 import os
 import shutil
@@ -21,18 +22,19 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
-
-from ...data import Dataset, load
+from ...data import Dataset, is_data_file, published_content
 from ...errors import ArtifactError, ConfigError, TrainingError
 from ...files import remove_leftovers
 from ...inference import VI, Fit, Progress, fit_vi_grid
 from ...json_files import read_json, write_json
+from ...likelihoods import Likelihood, Normal
 from ...locks import locked
 from ...models import Model
+from ...randomness import seed_key
 from ...store import save_posterior
 from .config import METHODS, RunConfig, build_model, differences
 from .records import append_metrics, now, provenance, reason, trace_rows, write_metrics
+from .run_data import data_places, load_run_data
 from .run_scores import test_results
 
 LOCK = ".lock"  # held by the process that works in a folder
@@ -47,6 +49,7 @@ class RunOutcome(NamedTuple):
     results: dict[str, Any]
     provenance: dict[str, Any]
     reused: bool  # it was done already
+    unchecked: bool = False  # and nothing tells whether its data are those that are here now
 
 
 def run(
@@ -76,6 +79,9 @@ def run(
         TrainingError: the loss diverged; the folder keeps the trace and says so.
     """
     folder, tell = Path(folder), on_stage or (lambda stage: None)
+    if prepared is None and is_data_file(config.data):  # what is in it decides which run this is
+        prepared = _prepare(config, root, tell)
+    config = _with_content(config, prepared)
     _check_folder(config, folder)
     outcome = _whole_outcome(config, folder)
     if outcome is not None and not os.access(folder, os.W_OK):  # kept where none can write
@@ -89,7 +95,7 @@ def run(
         if (outcome := _whole_outcome(config, folder)) is not None:
             shutil.rmtree(folder / "checkpoints", ignore_errors=True)
             return outcome
-        record = _begin(config, folder)
+        record = _begin(config, folder, root)
         data, model = prepared or _prepare(config, root, tell)
         try:
             tell("train")
@@ -118,6 +124,7 @@ def run_together(
     Raises:
         TrainingError: one of them diverged. Nothing is recorded, as nothing is known of the others; run each alone.
     """
+    configs = [_with_content(config, prepared) for config in configs]
     with ExitStack() as stack:
         for folder in sorted(folders):  # in one order, so that two processes cannot hold what the other waits for
             stack.enter_context(locked(folder / LOCK, wait=True))
@@ -132,7 +139,7 @@ def run_together(
         write_json(shared / MEMBERS, [folder.name for _, folder in todo])
         options: dict[str, Any] = {"checkpoint": shared / "checkpoints", "on_progress": on_progress}
         try:
-            fits = fit_vi_grid(jax.random.key(configs[0].key), prepared[1], prepared[0], settings, **options)
+            fits = fit_vi_grid(seed_key(configs[0].key), prepared[1], prepared[0], settings, **options)
             for (config, folder), fit, record in zip(todo, fits, records, strict=True):
                 _finish(config, folder, *prepared, fit, record, lambda stage: None)
         except ArtifactError:  # a full disk: what was trained is kept
@@ -161,16 +168,25 @@ def finished(folder: Path) -> RunOutcome:
 
 def _prepare(config: RunConfig, root: Path | str | None, tell: Tell) -> tuple[Dataset, Model]:
     tell("load")
-    data = load(config.data, root, config.limit, normalise=config.normalise)
+    data = load_run_data(config.about_data, root)
     return data, build_model(config, data)
 
 
-def _begin(config: RunConfig, folder: Path) -> dict[str, Any]:
+def _with_content(config: RunConfig, prepared: tuple[Dataset, Model] | None) -> RunConfig:
+    """The config, with the content of the data that it will be trained on."""
+    content = published_content(config.data) if prepared is None else prepared[0].content
+    if config.data_content not in (None, content):
+        raise ConfigError(f"{config.data} holds other data than the config of this run says")
+    return dataclasses.replace(config, data_content=content)
+
+
+def _begin(config: RunConfig, folder: Path, root: Path | str | None = None) -> dict[str, Any]:
     """Writes down what begins, or goes on: then it began when it first did."""
     began = None
     with suppress(ArtifactError):  # a damaged record is written anew
         began = _record(folder).get("started")
     record = {"status": "running", "key": config.key, "started": began or now()} | provenance()
+    record |= data_places(config.data, root, folder)
     write_json(folder / "config.json", config.to_json())
     write_json(folder / "provenance.json", record)
     return record
@@ -189,7 +205,7 @@ def _fit(config: RunConfig, folder: Path, model: Model, data: Dataset, on_progre
         if on_progress is not None:
             on_progress(progress)
 
-    key, options = jax.random.key(config.key), {"checkpoint": folder / "checkpoints", "on_progress": told}
+    key, options = seed_key(config.key), {"checkpoint": folder / "checkpoints", "on_progress": told}
     return METHODS[config.method].fit(key, model, data, config.training, **options)
 
 
@@ -205,7 +221,8 @@ def _finish(
     about = {name: value for name, value in config.to_json().items() if name in ("data", "model", "method", "hash")}
     about["model"] |= {"input_shape": list(data.input_shape), "classes": data.outputs}
     for number, posterior in enumerate(fit.posteriors):
-        save_posterior(folder / f"posterior-{number}.safetensors", posterior, metadata=about | {"member": number})
+        own = about | {"member": number} | _noise(fit.likelihoods[number])
+        save_posterior(folder / f"posterior-{number}.safetensors", posterior, metadata=own)
     write_json(folder / "results.json", results)
     train_seconds = float(fit.trace["seconds"][-1])
     record |= {
@@ -218,6 +235,11 @@ def _finish(
     write_json(folder / "provenance.json", record)
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     return RunOutcome(folder, results, record, False)
+
+
+def _noise(likelihood: Likelihood) -> dict[str, float]:
+    """What a prediction of real targets needs beside the weights; labels need nothing."""
+    return {"noise": float(likelihood.std)} if isinstance(likelihood, Normal) else {}
 
 
 def _remove_overtaken(shared: Path, held: Sequence[str]) -> None:
@@ -240,6 +262,13 @@ def _check_folder(config: RunConfig, folder: Path) -> None:
         if _bears_its_name(config, folder):
             return
         raise
+    if there.data_content is None:  # of version 0.1, which went by the name alone
+        config = dataclasses.replace(config, data_content=None)
+    elif there.data_content != config.data_content:
+        raise ConfigError(
+            f"{folder} holds a run on other data: {there.data} had another content when it was trained; "
+            "choose another folder, or remove that one"
+        )
     if there.hash != config.hash:
         settings = "; ".join(differences(there, config)[:3])
         raise ConfigError(f"{folder} holds another run ({settings}); choose another folder, or remove that one")
@@ -248,7 +277,10 @@ def _check_folder(config: RunConfig, folder: Path) -> None:
 def _whole_outcome(config: RunConfig, folder: Path) -> RunOutcome | None:
     """What a run left behind that is done and whole; None where it is yet to do."""
     try:
-        return finished(folder) if _record(folder).get("status") == "done" else None
+        if _record(folder).get("status") != "done":
+            return None
+        there = RunConfig.from_json(read_json(folder / "config.json"))
+        return finished(folder)._replace(unchecked=there.about_data.unchecked)
     except ArtifactError:
         if _bears_its_name(config, folder):
             return None

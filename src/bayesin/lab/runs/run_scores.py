@@ -16,6 +16,7 @@ from ...inference import HMC, Fit
 from ...json_files import plain
 from ...models import Model
 from ...posteriors import Gaussian, Posterior, Samples
+from ...randomness import seed_key
 from ...trees import Tree, flatten
 from .config import RunConfig
 
@@ -60,7 +61,7 @@ def _predictive(
     config: RunConfig, data: Dataset, model: Model, fit: Fit, posterior: Posterior | Tree, member: int
 ) -> dict[str, float]:
     """Scores of the marginal predictive distribution on the test set."""
-    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(config.key), member), TEST_STREAM)
+    key = jax.random.fold_in(jax.random.fold_in(seed_key(config.key), member), TEST_STREAM)
     test, likelihood = (data.x_test, data.y_test), fit.likelihoods[member]
     score = evaluate(posterior, model.apply, test, key=key, samples=config.test_samples, likelihood=likelihood)
     losses = {"test_nll": score.nll, "test_nll_error": score.standard_error}

@@ -28,7 +28,7 @@ from ....evaluation.metrics import accuracy, agreement, ece, nll, total_variatio
 from ....inference import HMC, effective_sample_size, split_rhat
 from ....models import Model
 from ....posteriors import LowRankGaussian, Posterior, Samples
-from ....randomness import generator
+from ....randomness import generator, seed_key
 from ....trees import Tree, flatten
 from ...campaign import Task, TaskContext, seeded
 from ..reproduction import Finding, Record, Reproduction, of_kind
@@ -67,7 +67,7 @@ class HeldOut(TrioTask):
         return f"held-out chains of {self.runs.hmc.data}{seeded(self.key)}"
 
     def perform(self, folder: Path, context: TaskContext) -> dict[str, Any]:
-        posteriors, key = self.load(context), jax.random.key(self.key)
+        posteriors, key = self.load(context), seed_key(self.key)
         hmc, _, _, model, data, spec = posteriors
         chains = self.runs.hmc.training.chains  # pyright: ignore[reportAttributeAccessIssue]
         context.tell("held-out table")

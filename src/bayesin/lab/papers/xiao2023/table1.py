@@ -35,6 +35,7 @@ from ....evaluation import predict
 from ....evaluation.metrics import accuracy, agreement, nll, total_variation
 from ....models import Model
 from ....posteriors import LowRankGaussian, Samples
+from ....randomness import seed_key
 from ....trees import Tree
 from ...campaign import Task, TaskContext, seeded
 from .. import drawing
@@ -81,7 +82,7 @@ class Table(TrioTask):
         return f"table of HMC, ensemble and VI on {self.runs.hmc.data}{seeded(self.key)}"
 
     def perform(self, folder: Path, context: TaskContext) -> dict[str, Any]:
-        posteriors, key = self.load(context), jax.random.key(self.key)
+        posteriors, key = self.load(context), seed_key(self.key)
         options: dict[str, Any] = {"draws": self.draws, "tell": context.tell}
         numbers = {"columns": table_columns(posteriors, key, **options)}
         chains = self.runs.hmc.training.chains  # pyright: ignore[reportAttributeAccessIssue]
@@ -193,7 +194,7 @@ def shrunk(networks: Samples, mean: Tree, scale: float) -> Samples:
 
 def probabilities(networks: Samples | Tree, model: Model, x: Any) -> np.ndarray:
     """Returns the class probabilities averaged over networks, or those of one."""
-    return np.exp(predict(networks, model.apply, x, key=None).astype(np.float64))
+    return predict(networks, model, x, key=None, likelihood="categorical").probabilities
 
 
 def tasks(scale: str) -> list[Task]:
@@ -339,7 +340,7 @@ def draw(figure: Any, records: Sequence[Record]) -> None:
         drawing.bars(axis, [np.mean(of_name or [0.0]) for of_name in values], values, markersize=3)
         said = [(place, PAPER_NUMBERS[name][number]) for place, name in enumerate(names) if name in PAPER_NUMBERS]
         axis.plot(
-            [value for _, value in said], [place for place, _ in said], "D", color=drawing.ORANGE, label="the paper"
+            [value for _, value in said], [place for place, _ in said], "D", color=drawing.OCHRE, label="the paper"
         )
         axis.set(xlabel=label, xlim=(0, 1.02))
         axis.set_yticks(np.arange(len(names)), [_in_words(name) for name in names])

@@ -14,7 +14,7 @@ function barrierSection(run, state) {
   if (!sets || !Object.keys(sets).length) return null;
   const names = Object.keys(sets);
   state.set = names.includes(state.set) ? state.set : names[0];
-  const key = el("div"), numbers = el("details", {}, el("summary", {}, "All numbers of these curves"), el("div"));
+  const key = el("div"), numbers = el("details", { ontoggle: reachable }, el("summary", {}, "All numbers of these curves"), el("div"));
   const shown = MEASURES.filter((measure) => names.some((set) => Object.values(sets[set]).some((curve) => curve && curve[measure.name])));
   const figures = shown.map((measure) => figure({
     name: "barrier-" + measure.name, title: measure.title, says: measure.says, width: shown.length === 3 ? "w4" : "w6", height: 300, phone: 250,
@@ -44,7 +44,7 @@ function barrierSection(run, state) {
 function barrierLegend(curves) {
   const lines = PATHS.filter((path) => curves[path.name]).map((path) => {
     const curve = curves[path.name];
-    return [`${path.colour || path.name} ${path.dash}`, path.title + ": barrier ", el("b", {}, nats(curve.value, curve.error)), " nats"];
+    return [keyOf(path), path.title + ": barrier ", el("b", {}, nats(curve.value, curve.error)), " nats"];
   });
   const known = PATHS.some((path) => curves[path.name]);
   const band = Object.values(curves).some((curve) => curve && (curve.nll_error || curve.accuracy_error));
@@ -56,7 +56,7 @@ function barrierPlot(curves, measure, colours, tau) {
   for (const path of PATHS) {
     const curve = curves[path.name];
     if (!curve || !curve[measure.name]) continue;
-    const colour = colours[path.colour || path.name], values = curve[measure.name].map((value) => present(value) ? value * measure.scale : null);
+    const colour = colours[path.name], values = curve[measure.name].map((value) => present(value) ? value * measure.scale : null);
     const errors = curve[measure.name + "_error"];
     if (errors) data.push(...band(curve.taus, values, errors.map((error) => 2 * (error || 0) * measure.scale), colour));
     if (measure.name === "nll") {
