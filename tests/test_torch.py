@@ -1,4 +1,4 @@
-"""PyTorch in, PyTorch out: a thin look in the whole suite, for machines that have torch; libraries are in `pytorch/`."""
+"""PyTorch in, PyTorch out, where torch is installed; networks of its libraries are in `pytorch/`."""
 
 import sys
 
@@ -172,7 +172,7 @@ def test_what_cannot_be_traced_is_one_line_that_names_the_place(torch):
     model = models.from_torch(tracked, torch.ones(2, 3, 3))
     with pytest.raises(ModelError, match=r"'1.running_mean' of InstanceNorm1d is not collected"):
         model.apply_train(model.init(KEY), jnp.ones((2, 3, 3)), KEY)
-    with pytest.raises(ModelError, match="nn.Module"):
+    with pytest.raises(ModelError, match="takes an nn"):
         models.from_torch(3, np.ones((1, 3)))
 
 

@@ -63,6 +63,18 @@ def as_inputs(x: Any, what: str) -> Inputs:
     return x
 
 
+def without_bytes(x: Any, what: str) -> Any:
+    """An array, bytes as float32; a warning says so, since a network is as a rule trained on pixels that were scaled."""
+    if getattr(x, "dtype", None) != np.uint8:
+        return x
+    warnings.warn(
+        f"{what} inputs are bytes: read as numbers from 0 to 255, not scaled; data.from_arrays(…) standardises "
+        "pixels, and dataset.transform(x) does so with new ones",
+        stacklevel=3,
+    )
+    return x.astype(np.float32)
+
+
 def _arrays(x: Any, what: str) -> Inputs:
     if isinstance(x, dict):
         return {name: _arrays(part, what) for name, part in x.items()}
@@ -70,12 +82,7 @@ def _arrays(x: Any, what: str) -> Inputs:
     if x.dtype == np.bool_:
         return x
     if x.dtype == np.uint8:
-        warnings.warn(
-            f"{what} inputs are bytes: read as numbers from 0 to 255, not scaled; data.from_arrays(…) standardises "
-            "pixels, and dataset.transform(x) does so with new ones",
-            stacklevel=2,
-        )
-        return x.astype(np.float32)
+        return without_bytes(x, what)
     if np.issubdtype(x.dtype, np.integer):
         limits = np.iinfo(np.int32)
         if x.size and (x.min() < limits.min or x.max() > limits.max):

@@ -27,7 +27,7 @@ class Case(NamedTuple):
     make: Any
     example: Any
     groups: int  # at least
-    options: dict = {}
+    options: dict | None = None
     output: Any = None
 
 
@@ -96,11 +96,11 @@ CASES = {
 def test_a_network_computes_what_it_computes_in_pytorch_and_goes_back(case):
     torch.manual_seed(0)
     module = case.make().eval()
-    model = models.from_torch(module, case.example, output=case.output, **case.options)
+    model = models.from_torch(module, case.example, output=case.output, **(case.options or {}))
     params, x = model.init(KEY), inputs_of(case.example)
     arguments = ((), case.example) if isinstance(case.example, dict) else ((case.example,), {})
     with torch.no_grad():
-        expected = module(*arguments[0], **arguments[1], **case.options)
+        expected = module(*arguments[0], **arguments[1], **(case.options or {}))
     expected = case.output(expected) if case.output else getattr(expected, "logits", expected)
     np.testing.assert_allclose(jit(model.apply)(params, x), expected.numpy(), rtol=1e-4, atol=2e-5)
     assert set(params) <= set(module.state_dict())
@@ -111,6 +111,6 @@ def test_a_network_computes_what_it_computes_in_pytorch_and_goes_back(case):
     other = case.make().eval()
     other.load_state_dict(models.to_torch(moved, other), strict=True)
     with torch.no_grad():
-        again = other(*arguments[0], **arguments[1], **case.options)
+        again = other(*arguments[0], **arguments[1], **(case.options or {}))
     again = case.output(again) if case.output else getattr(again, "logits", again)
     np.testing.assert_allclose(again.numpy(), expected.numpy(), rtol=1e-3, atol=1e-4)

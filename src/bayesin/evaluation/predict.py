@@ -23,7 +23,7 @@ from jaxtyping import Array, Float
 from ..chunks import Chunks, cut
 from ..errors import ConfigError, DataError, PosteriorError
 from ..inference import Fit
-from ..inputs import Inputs, count_of
+from ..inputs import Inputs, count_of, without_bytes
 from ..jaxprs import Apply, hashable
 from ..likelihoods import Categorical, Likelihood, LikelihoodLike, Normal, as_likelihood, check_outputs
 from ..models import Model
@@ -375,6 +375,7 @@ def _checked_data(data: Data) -> Data:
         raise DataError(f"data is a pair (x, y), such as (data.x_test, data.y_test), not {type(data).__name__}")
     x, y = data
     x = {name: _array(part) for name, part in x.items()} if isinstance(x, dict) else _array(x)
+    x = jax.tree.map(lambda part: without_bytes(part, "these"), x)
     y = _array(y)
     leaves = [*jax.tree.leaves(x), y]
     if any(leaf.ndim < 1 or len(leaf) != len(y) or not len(leaf) for leaf in leaves):
