@@ -31,6 +31,7 @@ from .inference import recalibrate as recalibrate
 from .likelihoods import Categorical as Categorical
 from .likelihoods import Likelihood as Likelihood
 from .likelihoods import Normal as Normal
+from .likelihoods import NormalHead as NormalHead
 from .matching import Alignment as Alignment
 from .matching import AlignmentMany as AlignmentMany
 from .matching import align as align

@@ -64,7 +64,7 @@ def as_inputs(x: Any, what: str) -> Inputs:
 
 
 def without_bytes(x: Any, what: str) -> Any:
-    """An array, bytes as float32; a warning says so, since a network is as a rule trained on pixels that were scaled."""
+    """An array, bytes as float32 with a warning: a network is as a rule trained on pixels that were scaled."""
     if getattr(x, "dtype", None) != np.uint8:
         return x
     warnings.warn(

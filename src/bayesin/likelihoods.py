@@ -2,6 +2,7 @@
 
     Categorical   log p(y | f) = f_y − logsumexp(f)
     Normal        log p(y | f) = −Σ_d [ ½ log 2π + log σ + (y_d − f_d)² / (2σ²) ]
+    NormalHead    the same with σ an output of the network, for each example its own
 
 The same object serves `fit_vi`, `fit_ensemble`, `fit_hmc`, `evaluate` and `barrier`. A likelihood of your own is a
 frozen value with one method:
@@ -144,6 +145,61 @@ class Normal:
 
     def columns(self) -> dict[str, Any]:
         return {"noise": self.std}
+
+
+@dataclass(frozen=True)
+class NormalHead:
+    """Regression with a noise of each example's own: outputs are the means, then the logarithms of the stds.
+
+    For targets of d numbers the network has 2d outputs, on its last axis. `smallest` is added to every std, so that
+    no example can be explained without noise.
+
+    Example:
+        >>> outputs = jnp.array([[1.0, math.log(2.0)]])
+        >>> float(NormalHead(smallest=1e-9).log_likelihood(outputs, jnp.ones(1))[0])
+        -1.612...
+    """
+
+    smallest: float = 1e-3
+
+    score_name = "mse"
+    target_dtype = np.float32
+
+    def __post_init__(self):
+        if not (math.isfinite(self.smallest) and self.smallest > 0):
+            raise ConfigError(f"the smallest std of NormalHead must be positive, not {self.smallest!r}")
+
+    def log_likelihood(
+        self, outputs: Float[Array, "batch ..."], targets: Num[Array, "batch ..."]
+    ) -> Float[Array, " batch"]:
+        means, log_stds = self._parts(outputs)
+        residual = means - targets.reshape(means.shape).astype(means.dtype)
+        terms = _HALF_LOG_TWO_PI + log_stds + 0.5 * jnp.square(residual * jnp.exp(-log_stds))
+        return -terms.reshape(len(outputs), -1).sum(-1)
+
+    def moments(self, outputs: Float[Array, "..."]) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+        """Means and stds of the targets."""
+        means, log_stds = self._parts(outputs)
+        return means, jnp.exp(log_stds)
+
+    def score(self, outputs: Float[Array, "batch ..."], targets: Num[Array, "batch ..."]) -> Float[Array, ""]:
+        """The mean squared error of the means."""
+        means, _ = self._parts(outputs)
+        return jnp.mean(jnp.square(means - targets.reshape(means.shape).astype(means.dtype)))
+
+    def check(self, output_shape: tuple[int, ...], targets: Any) -> None:
+        wanted = math.prod(targets.shape[1:])
+        if not output_shape or math.prod(output_shape) != 2 * wanted or output_shape[-1] % 2:
+            raise DataError(
+                f"a mean and a std for targets of shape {tuple(targets.shape[1:])} are {2 * wanted} outputs, means "
+                f"first; the network has {tuple(output_shape)}"
+            )
+        if not np.isfinite(np.asarray(targets)).all():
+            raise DataError("a target is NaN or infinite")
+
+    def _parts(self, outputs: Float[Array, "..."]) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+        means, log_stds = jnp.split(jnp.asarray(outputs), 2, axis=-1)
+        return means, jnp.logaddexp(log_stds, jnp.asarray(math.log(self.smallest), log_stds.dtype))
 
 
 @dataclass(frozen=True)

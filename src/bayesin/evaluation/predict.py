@@ -214,10 +214,9 @@ def _predict_reals(posterior: Any, data: Prepared, key: PRNGKey | None, samples:
     outputs = outputs_of_draws(drawn, key, data.chunks.x, apply=data.apply, samples=samples, draws=draws)
     outputs = outputs[:, : data.count]
     _check_finite(outputs)
-    means, stds = data.likelihood.moments(outputs)  # pyright: ignore[reportAttributeAccessIssue]
-    means = np.asarray(means, np.float64).reshape(samples, data.count, -1)
-    stds = np.broadcast_to(np.asarray(stds, np.float64), np.shape(outputs) if np.ndim(stds) else ())
-    stds = np.broadcast_to(stds.reshape(samples, data.count, -1) if stds.ndim else stds, means.shape)
+    moments = data.likelihood.moments(outputs)  # pyright: ignore[reportAttributeAccessIssue]
+    means, stds = np.broadcast_arrays(*(np.asarray(part, np.float64) for part in moments))
+    means, stds = (part.reshape(samples, data.count, -1) for part in (means, stds))
     return RealPredictive(means, stds, np.full(samples, 1 / samples))
 
 
