@@ -125,6 +125,23 @@ def test_ensemble_to_posterior(run):
 
 @pytest.mark.slow
 @pytest.mark.promotes
+def test_a_network_with_batchnorm(run):
+    collected, as_trained, aligned, halfway = run("batchnorm_cnn.py").splitlines()
+    assert "std 0.0" in collected
+    assert barriers(aligned)[0] < barriers(as_trained)[0] - 0.2
+    assert percents(aligned)[0] > 85 and percents(halfway)[0] > 85
+
+
+@pytest.mark.slow
+@pytest.mark.promotes
+def test_a_transformer_on_tokens(run):
+    groups, accuracy = run("token_transformer.py").splitlines()
+    assert "'g0': 32" in groups
+    assert percents(accuracy)[0] > 90
+
+
+@pytest.mark.slow
+@pytest.mark.promotes
 def test_pytorch_networks(run, tmp_path):
     torch = pytest.importorskip("torch", reason="pip install 'bayesin[torch]'")
     as_trained, aligned, merged = run("pytorch_networks.py").splitlines()

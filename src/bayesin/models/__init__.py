@@ -13,6 +13,7 @@ from .model import has_training_mode as has_training_mode
 from .model_address import Loaded as Loaded
 from .model_address import example_input as example_input
 from .model_address import load as load
+from .model_address import load_model as load_model
 from .networks import MLP as MLP
 from .networks import WIDTHS as WIDTHS
 from .networks import ResNet20 as ResNet20

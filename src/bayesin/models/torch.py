@@ -22,6 +22,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from ..errors import BayesinError, ModelError, first_line
 from ..trees import Tree, flatten
@@ -73,7 +74,16 @@ def from_torch(
     network = _Network(given, name, output, options)
 
     def build(key: Any) -> dict[str, Any]:
-        return network.values(_make(source, _seed(key)) if fresh else given)
+        if not fresh:
+            return network.values(given)
+        if isinstance(key, Tracer):  # shapes alone, or many keys at once: PyTorch makes its modules on the host
+            return jax.pure_callback(
+                lambda seed: jax.tree.map(np.asarray, network.values(_make(source, int(seed)))),
+                jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), network.values(given)),
+                jax.random.bits(key, (), jnp.uint32),
+                vmap_method="sequential",
+            )
+        return network.values(_make(source, int(jax.random.bits(key, (), jnp.uint32))))
 
     def role(keys: Keys, leaf: Any) -> Role:
         return "parameter" if keys[0].key in network.parameters else "statistic"
@@ -391,10 +401,6 @@ def _make(source: Callable[[], Any], seed: int) -> Any:
     if not isinstance(made, torch.nn.Module):
         raise ModelError(f"{name_of(source)} should return an nn.Module, not {type(made).__name__}")
     return made
-
-
-def _seed(key: Any) -> int:
-    return int(np.asarray(jax.random.bits(key, (), jnp.uint32)))
 
 
 def _to_numpy(tensor: Any) -> np.ndarray:
