@@ -9,10 +9,10 @@ import optax
 import pytest
 
 import training_toys as toys
-from bayesin import HMC, VI, Ensemble, Gaussian, Samples, fit_ensemble, fit_hmc, fit_vi
+from bayesin import HMC, VI, Ensemble, Gaussian, Samples, fit_ensemble, fit_hmc, fit_vi, predict
 from bayesin.errors import ConfigError, DataError
 from bayesin.inference import FanIn, Isotropic
-from bayesin.likelihoods import Normal
+from bayesin.likelihoods import Normal, NormalHead
 from bayesin.models import Model
 
 KEY = jax.random.key(7)
@@ -146,6 +146,31 @@ def test_learned_noise_is_the_maximum_of_the_likelihood(method):
         assert likelihood.std == pytest.approx(residual, rel=0.03) and likelihood.learned
         assert found.trace["noise"][-1, member] == pytest.approx(likelihood.std, rel=1e-6)
     assert "mse" in found.trace and config.learn_noise
+
+
+def test_a_head_of_mean_and_variance_finds_the_noise_of_each_example_and_goes_with_the_fit():
+    rng = np.random.default_rng(3)
+    x = rng.uniform(-1, 1, size=(600, 1)).astype(np.float32)
+    y = 2 * x[:, 0] + np.exp(x[:, 0] - 1) * rng.normal(size=600)
+    model = Model(
+        lambda key: {"w": 0.1 * jax.random.normal(key, (1, 2)), "b": jnp.zeros(2)},
+        lambda params, x: x @ params["w"] + params["b"][None],
+    )
+    slow = Ensemble(members=1, likelihood=NormalHead(), prior_variance=100.0, batch=600, epochs=400)
+    fit = fit_ensemble(KEY, model, (x, y), replace(slow, learning_rate=0.03))
+    assert fit.likelihood == NormalHead()
+    weights, bias = np.asarray(fit.posterior.params["w"][0, 0]), np.asarray(fit.posterior.params["b"][0])
+    error = float(4 / np.sqrt(2 * 600 * x.var()))  # of a slope of log-stds, from the Fisher information
+    assert weights == pytest.approx([2, 1], abs=error) and bias == pytest.approx([0, -1], abs=0.14)
+    found = predict(fit, model, x[:5], key=None)
+    std = np.exp(x[:5, 0] * weights[1] + bias[1]) + 1e-3
+    np.testing.assert_allclose(found.variance[:, 0], std**2, rtol=1e-3)
+
+
+def test_a_fit_that_stays_poor_says_so_and_what_to_try():
+    hostile = Ensemble(members=1, epochs=200, batch=20, prior_variance=1e-8)
+    with pytest.warns(UserWarning, match=r"accuracy is \d+% after 600 steps.*FanIn.*prior_variance \(now 1e-08\)"):
+        fit_ensemble(KEY, toys.mlp(), toys.blobs(), hostile)
 
 
 def test_objects_are_stored_by_their_names():

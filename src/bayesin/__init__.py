@@ -27,9 +27,11 @@ from .inference import fit_ensemble as fit_ensemble
 from .inference import fit_hmc as fit_hmc
 from .inference import fit_vi as fit_vi
 from .inference import fit_vi_grid as fit_vi_grid
+from .inference import recalibrate as recalibrate
 from .likelihoods import Categorical as Categorical
 from .likelihoods import Likelihood as Likelihood
 from .likelihoods import Normal as Normal
+from .likelihoods import NormalHead as NormalHead
 from .matching import Alignment as Alignment
 from .matching import AlignmentMany as AlignmentMany
 from .matching import align as align

@@ -8,9 +8,21 @@ from typing import Any, Literal
 import numpy as np
 
 from ..data import Dataset, is_data_file, load
+from ..errors import ConfigError, did_you_mean
 from ..inference import HMC, VI, Ensemble, Progress
 from ..lab.machine import use_compilation_cache, use_one_thread
-from ..lab.runs import METHODS, RunConfig, RunOutcome, build_model, make_training, preset, run
+from ..lab.runs import (
+    METHODS,
+    RunConfig,
+    RunOutcome,
+    address_content,
+    build_model,
+    is_address,
+    make_training,
+    preset,
+    run,
+)
+from ..models import WIDTHS
 from .main import Common
 from .output import Bar, Output
 from .parsing import given_settings, settings_as_flags
@@ -29,8 +41,8 @@ class Train(_Settings):  # pyright: ignore[reportGeneralTypeIssues]
 
     data: str = "digits"
     """Data set: digits, mnist, fashion-mnist, cifar10, cifar100, or an .npz file."""
-    model: Literal["mlp", "resnet20", "rnn", "lstm"] = "mlp"
-    """Network."""
+    model: Literal["mlp", "resnet20", "rnn", "lstm"] | str = "mlp"
+    """Network: one of these, or your own as file.py:model or package.module:model."""
     width: int | None = None
     """Units of a hidden layer (mlp: 512) or of the state (rnn, lstm: 128); channels of the first stage (resnet20:
     16)."""
@@ -50,8 +62,8 @@ class Train(_Settings):  # pyright: ignore[reportGeneralTypeIssues]
     """Folder to look for data in first."""
     limit: int | None = None
     """Use so many examples of each of the training and the test set."""
-    normalise: Literal["standard", "unit"] = "standard"
-    """Inputs with mean 0 and std 1, or left between 0 and 1."""
+    normalise: Literal["standard", "unit", "none"] = "standard"
+    """Inputs with mean 0 and std 1, left between 0 and 1, or not touched (tokens)."""
     test_samples: int = 128
     """Weight samples of the final look at the test set."""
     wait: bool = False
@@ -89,8 +101,18 @@ class Train(_Settings):  # pyright: ignore[reportGeneralTypeIssues]
             return None
         return load(self.data, self.root, self.limit, normalise=self.normalise)
 
+    def _check_model(self) -> None:
+        if is_address(self.model) and (self.width, self.depth) != (None, None):
+            raise ConfigError(f"--width and --depth are of the built-in networks; {self.model} has sizes of its own")
+        if not is_address(self.model) and self.model not in WIDTHS:
+            hint = (
+                did_you_mean(self.model, WIDTHS, 0.4) or f"; choose {', '.join(WIDTHS)}, or your own: file.py:model"
+            )
+            raise ConfigError(f"there is no model '{self.model}'{hint}")
+
     def config(self, data: Dataset | None = None) -> RunConfig:
         """The run that the flags describe; `data` are those of a file, whose content is part of it."""
+        self._check_model()
         fields: dict[str, Any] = {} if self.preset is None else preset(self.preset, self.data, self.model)
         width, depth = fields.pop("width", None), fields.pop("depth", 3)
         known = {field.name for field in dataclasses.fields(METHODS[self.method].settings)}
@@ -109,6 +131,7 @@ class Train(_Settings):  # pyright: ignore[reportGeneralTypeIssues]
             normalise=self.normalise,
             test_samples=self.test_samples,
             data_content=None if data is None else data.content,
+            model_content=address_content(self.model) if is_address(self.model) else None,
         )
 
 

@@ -15,6 +15,7 @@ from .hmc import split_rhat as split_rhat
 from .priors import FanIn as FanIn
 from .priors import Isotropic as Isotropic
 from .priors import Prior as Prior
+from .recalibrate import recalibrate as recalibrate
 from .settings import Training as Training
 from .settings import identity_fields as identity_fields
 from .vi import VI as VI

@@ -21,14 +21,16 @@ import numpy as np
 from ...data import Dataset, published_content
 from ...errors import ArtifactError, ConfigError, DataError, did_you_mean
 from ...file_sets import check_one_making
+from ...inputs import count_of, shapes_of, take
 from ...jaxprs import activation_bytes
 from ...json_files import expect, read_json
 from ...likelihoods import Categorical, Likelihood, Normal
-from ...models import Model, build
+from ...models import Model, build, example_input
 from ...posteriors import Samples
 from ...store import Description, describe, load_posterior
 from ...symmetry import PermutationSpec, discover, verify
 from ...trees import Tree
+from .own_model import is_address, own_model
 from .run_data import RunData, load_run_data
 
 TRIED = 64  # inputs on which a function is tried
@@ -43,7 +45,7 @@ class ModelChoice:
     """The model and the data, for files that do not name them; what is given here wins."""
 
     model: str | None = None
-    """mlp, resnet20, rnn or lstm, where the files do not say."""
+    """mlp, resnet20, rnn or lstm, where the files do not say; or a network of your own, file.py:model."""
     width: int | None = None
     """Units of a hidden layer, or channels of the first stage."""
     depth: int | None = None
@@ -92,7 +94,8 @@ class PosteriorFile:
     @property
     def model_words(self) -> str:
         """The model for people: name, then sizes."""
-        about = {name: value for name, value in self.about_model.items() if name not in ("input_shape", "classes")}
+        hidden = ("input_shape", "classes", "content")
+        about = {name: value for name, value in self.about_model.items() if name not in hidden}
         return ", ".join(str(value) if name == "name" else f"{name} {value}" for name, value in about.items())
 
     @property
@@ -235,13 +238,15 @@ def doubts_about_data(data: Dataset | None, *files: PosteriorFile) -> str | None
 
 def model_of(choice: ModelChoice, data: Dataset | None, *files: PosteriorFile) -> Model | None:
     """Builds the model that the choice or the files name; None where nothing names one."""
-    named = {json.dumps(file.about_model, sort_keys=True): file.about_model for file in files if file.about_model}
+    named = {_model_identity(file.about_model): file.about_model for file in files if file.about_model}
     if len(named) > 1:
         raise ConfigError(f"the posteriors are of different models: {' and '.join(named)}")
     about: Mapping[str, Any] = next(iter(named.values()), {})
     name = choice.model or about.get("name")
     if name is None:
         return None
+    if is_address(name):
+        return _own_model(choice, about, data, files)
     shape = about.get("input_shape") or (data.input_shape if data is not None else None)
     classes = about.get("classes") or (data.outputs if data is not None else None)
     if shape is None or classes is None:
@@ -250,6 +255,29 @@ def model_of(choice: ModelChoice, data: Dataset | None, *files: PosteriorFile) -
     options = {key: value for key, value in chosen.items() if value is not None}
     _check_depth(options.get("depth"), files)
     return build(name, _shape(shape), classes, **options)
+
+
+def _own_model(
+    choice: ModelChoice, about: Mapping[str, Any], data: Dataset | None, files: tuple[PosteriorFile, ...]
+) -> Model:
+    """A network of the user's own, which is run where the user names it and its text is what was trained."""
+    if choice.model is None:
+        raise ConfigError(
+            f"{files[0].text} is of a network of your own, {about['name']}, which is code that is run only where you "
+            f"name it: --model {about['name']}"
+        )
+    if data is None and not about.get("input_shape"):
+        raise ConfigError(f"nothing says what {choice.model} takes in; use --data")
+    example = example_input(_shape(about["input_shape"])) if data is None else shapes_of(data.x_test, 2)
+    known = about.get("content") if is_address(str(about.get("name", ""))) else None
+    return own_model(choice.model, example, known, files[0].text if files else "the posterior")
+
+
+def _model_identity(about: Mapping[str, Any]) -> str:
+    """What tells models apart: of one's own the text, wherever it lies."""
+    return json.dumps(
+        {key: value for key, value in about.items() if key != "name" or "content" not in about}, sort_keys=True
+    )
 
 
 def spec_of(*files: PosteriorFile, path: Path | None = None) -> PermutationSpec | None:
@@ -273,7 +301,7 @@ def example_inputs(
         ConfigError: it takes much memory for two.
     """
     if data is not None:
-        return data.x_test[:count], f"{min(count, len(data.x_test))} test examples"
+        return take(data.x_test, slice(count)), f"{min(count, count_of(data.x_test))} test examples"
     for file in files:
         if file.about_model.get("input_shape"):
             shape = _shape(file.about_model["input_shape"])
