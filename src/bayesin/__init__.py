@@ -38,7 +38,9 @@ from .matching import costs as costs
 from .paths import geodesic as geodesic
 from .paths import mixture as mixture
 from .paths import wasserstein as wasserstein
+from .posteriors import FactorGaussian as FactorGaussian
 from .posteriors import Gaussian as Gaussian
+from .posteriors import GaussianMixture as GaussianMixture
 from .posteriors import LowRankGaussian as LowRankGaussian
 from .posteriors import Posterior as Posterior
 from .posteriors import Samples as Samples
