@@ -167,7 +167,7 @@ class Fold(ModelChoice, Common):
         with out.progress("comparing predictions", None):
             return scores(samples, compacted, model.apply, (data.x_test, data.y_test), key=key, draws=self.draws)
 
-    def _config(self, file: PosteriorFile, samples: int) -> dict[str, str]:
+    def _config(self, file: PosteriorFile, samples: int) -> dict[str, Any]:
         return {
             "samples": f"{samples:,} of {file.text}",
             "model": file.model_words or "not named",

@@ -12,11 +12,17 @@ from .hmc import Draws as Draws
 from .hmc import effective_sample_size as effective_sample_size
 from .hmc import fit_hmc as fit_hmc
 from .hmc import split_rhat as split_rhat
+from .laplace import Laplace as Laplace
+from .laplace import fit_laplace as fit_laplace
 from .priors import FanIn as FanIn
 from .priors import Isotropic as Isotropic
 from .priors import Prior as Prior
 from .settings import Training as Training
 from .settings import identity_fields as identity_fields
+from .sgmcmc import SGMCMC as SGMCMC
+from .sgmcmc import fit_sgmcmc as fit_sgmcmc
+from .swag import SWAG as SWAG
+from .swag import fit_swag as fit_swag
 from .vi import VI as VI
 from .vi import fit_vi as fit_vi
 from .vi import fit_vi_grid as fit_vi_grid

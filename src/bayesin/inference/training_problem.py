@@ -118,6 +118,13 @@ def prepare(key: jax.Array, problem: Problem) -> Prepared:
     return Prepared(plan, Shared(problem.arrays.x, problem.arrays.y, *prior), states, members, starts[0])
 
 
+def prior_variances(key: jax.Array, problem: Problem, layout: FlatLayout) -> jax.Array | float:
+    """Variance of the prior of every trained weight, as a vector or one number for all."""
+    starts = [initialise(problem.model, jax.random.fold_in(key, member)) for member in range(2)]
+    _, variance = _prior_vectors(problem.config, layout, natural_centre(starts[0], find_gains(*starts)))
+    return problem.config.prior_variance if variance is None else variance
+
+
 def initialise(model: Model, member: jax.Array) -> Tree:
     """First parameters of the member with this key."""
     return model.init(jax.random.fold_in(member, INIT))
