@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bayesin import HMC, VI, Ensemble, Gaussian, Samples
+from bayesin import HMC, SGMCMC, SWAG, VI, Ensemble, Gaussian, Laplace, Samples
 from bayesin.data import load, published_content
 from bayesin.errors import ArtifactError, ConfigError, TrainingError
 from bayesin.inference import FanIn
@@ -32,6 +32,9 @@ TRAINING = {
     "vi": VI(epochs=3, batch=50, members=2, learning_rate=1e-2, checkpoint_epochs=1),
     "ensemble": Ensemble(epochs=3, batch=50, members=3, learning_rate=1e-2, checkpoint_epochs=1),
     "hmc": HMC(samples=4, chains=2, burn_in=2, steps=3, step_size=0.01, draws_per_file=1),
+    "swag": SWAG(epochs=3, batch=50, rank=2, collect_from=0.3, collect_every=1, checkpoint_epochs=1),
+    "laplace": Laplace(epochs=3, batch=50, checkpoint_epochs=1),
+    "sgmcmc": SGMCMC(epochs=3, batch=50, samples=2, step_size=1e-5, checkpoint_epochs=1),
 }
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..data import Dataset, is_data_file, load
 from ..errors import ConfigError, did_you_mean
-from ..inference import HMC, VI, Ensemble, Progress
+from ..inference import HMC, Progress
 from ..lab.machine import use_compilation_cache, use_one_thread
 from ..lab.runs import (
     METHODS,
@@ -28,7 +28,8 @@ from .output import Bar, Output
 from .parsing import given_settings, settings_as_flags
 from .signals import stoppable
 
-_Settings = settings_as_flags("_Settings", Common, VI, Ensemble, HMC)
+_SETTINGS = tuple(method.settings for method in METHODS.values())
+_Settings = settings_as_flags("_Settings", Common, *_SETTINGS)
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,10 @@ class Train(_Settings):  # pyright: ignore[reportGeneralTypeIssues]
     """Normalisation of resnet20."""
     preset: Literal["paper", "converged", "demo"] | None = None
     """paper: SGD, stds stay near 0.01. converged: Adam, stds grow towards the prior. demo: the digits, T = 0.1."""
-    method: Literal["vi", "ensemble", "hmc"] = "vi"
-    """Mean-field variational inference, a deep ensemble of maximum-a-posteriori networks, or full-batch HMC."""
+    method: Literal["vi", "ensemble", "hmc", "swag", "laplace", "sgmcmc"] = "vi"
+    """Mean-field variational inference, a deep ensemble of maximum-a-posteriori networks, full-batch HMC, the
+    Gaussian of the iterates of gradient descent (SWAG), Laplace's approximation, or stochastic-gradient chains
+    (Langevin or Hamiltonian, with cycles)."""
     key: int = 0
     """Seed of everything that is random."""
     out: Path | None = None
@@ -122,7 +125,7 @@ class Train(_Settings):  # pyright: ignore[reportGeneralTypeIssues]
         return RunConfig(
             data=self.data,
             model=self.model,
-            training=make_training(self.method, fields | given_settings(self, VI, Ensemble, HMC)),
+            training=make_training(self.method, fields | given_settings(self, *_SETTINGS)),
             key=self.key,
             width=self.width if self.width is not None else width,
             depth=self.depth if self.depth is not None else depth,
@@ -141,7 +144,7 @@ def _title(config: RunConfig) -> str:
         sampled = f"{training.chains} × {training.samples} HMC samples of {config.model} on {config.data}"
         return f"{sampled}, {training.iterations:,} iterations of {training.steps} steps"
     width = f" of width {config.width}" if config.width else ""
-    what = "posterior" if config.method == "vi" else "network"
+    what = "network" if config.method == "ensemble" else "chain" if config.method == "sgmcmc" else "posterior"
     what += "s" if training.members > 1 else ""
     rate = f"{training.optimiser} {training.learning_rate:g}"
     return f"{training.members} {what} of {config.model}{width} on {config.data}, {training.epochs} epochs of {rate}"

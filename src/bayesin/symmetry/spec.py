@@ -403,13 +403,13 @@ def _read_declarations(groups: dict[str, int], fixed: dict[str, int]) -> dict[st
 
 
 def _check_cost(path: str, axes: list[str]) -> None:
-    """Raises `SpecError` where the text of a parameter's axes asks for more than any network needs, before it is read."""
+    """Raises `SpecError` where axes ask for more than any network needs, before they are read."""
     factors = sum(max(term.count("*") + 1 for term in axis.split("+")) for axis in axes)
     if factors > MOST_FACTORS:
         raise SpecError(f"'{path}' has {factors:,} factors; an array has {MOST_FACTORS} at most")
     pieces = prod(axis.count("+") + 1 for axis in axes)
     if pieces > MOST_PIECES:
-        raise SpecError(f"the sums of '{path}' make {pieces:,} pieces, more than the {MOST_PIECES:,} that are allowed")
+        raise SpecError(f"the sums of '{path}' make {pieces:,} pieces, at most {MOST_PIECES:,} are allowed")
 
 
 def _read_axis(path: str, number: int, text: Any, words: dict[str, Factor], reasons: list[Any]) -> Axis:

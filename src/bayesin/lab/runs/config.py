@@ -20,7 +20,21 @@ from typing import Any, Literal, NamedTuple
 
 from ...data import Dataset, is_data_file
 from ...errors import ArtifactError, ConfigError, did_you_mean
-from ...inference import HMC, VI, Ensemble, fit_ensemble, fit_hmc, fit_vi, identity_fields
+from ...inference import (
+    HMC,
+    SGMCMC,
+    SWAG,
+    VI,
+    Ensemble,
+    Laplace,
+    fit_ensemble,
+    fit_hmc,
+    fit_laplace,
+    fit_sgmcmc,
+    fit_swag,
+    fit_vi,
+    identity_fields,
+)
 from ...inputs import shapes_of
 from ...json_files import expect, json_text
 from ...models import Model, build
@@ -28,7 +42,7 @@ from ...randomness import check_seed
 from .own_model import is_address, own_model
 from .run_data import RunData
 
-Settings = VI | Ensemble | HMC
+Settings = VI | Ensemble | HMC | SWAG | Laplace | SGMCMC
 
 
 class Method(NamedTuple):
@@ -38,7 +52,14 @@ class Method(NamedTuple):
     fit: Any  # (key, model, data, settings, *, checkpoint, on_progress) -> Fit
 
 
-METHODS = {"vi": Method(VI, fit_vi), "ensemble": Method(Ensemble, fit_ensemble), "hmc": Method(HMC, fit_hmc)}
+METHODS = {
+    "vi": Method(VI, fit_vi),
+    "ensemble": Method(Ensemble, fit_ensemble),
+    "hmc": Method(HMC, fit_hmc),
+    "swag": Method(SWAG, fit_swag),
+    "laplace": Method(Laplace, fit_laplace),
+    "sgmcmc": Method(SGMCMC, fit_sgmcmc),
+}
 
 # How often and in how many files a run is saved; it decides nothing of the result, and is no part of the hash.
 OPERATIONAL = ("checkpoint_epochs", "checkpoint_minutes", "draws_per_file")

@@ -26,7 +26,7 @@ from ...jaxprs import activation_bytes
 from ...json_files import expect, read_json
 from ...likelihoods import Categorical, Likelihood, Normal
 from ...models import Model, build, example_input
-from ...posteriors import Samples
+from ...posteriors import Gaussian, Samples
 from ...store import Description, describe, load_posterior
 from ...symmetry import PermutationSpec, discover, verify
 from ...trees import Tree
@@ -162,13 +162,18 @@ def likelihood_of_file(file: PosteriorFile, data: Dataset) -> Likelihood:
     return Normal(float(noise))
 
 
-def read_samples(file: PosteriorFile, model: Model | None) -> Samples:
-    """Reads a whole set of samples; a file of another model is refused, and one posterior is too."""
+def read_foldable(file: PosteriorFile, model: Model | None) -> Samples | list[Gaussian]:
+    """Reads what `compact` folds: a set of samples, or all Gaussians of a run. A file of another model is refused."""
     like = None if model is None else jax.eval_shape(model.init, jax.random.key(0))
+    if file.description.kind == "gaussian" and "#" not in file.text and file.path.name == "posterior-0.safetensors":
+        count = len(list(file.path.parent.glob("posterior-*.safetensors")))
+        if count > 1:
+            names = (file.path.with_name(f"posterior-{number}.safetensors") for number in range(count))
+            return [load_posterior(name, like=like) for name in names]  # pyright: ignore[reportReturnType]
     samples = load_posterior(file.path, like=like)
     if not isinstance(samples, Samples) or file.member is not None:
         raise ConfigError(
-            f"{file.text} is one posterior; compact folds many samples: an ensemble, an HMC run, a stack"
+            f"{file.text} is one posterior; compact folds many: an ensemble, an HMC run, a stack, several members"
         )
     return samples
 
