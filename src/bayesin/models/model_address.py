@@ -35,6 +35,7 @@ class Loaded(NamedTuple):
     params: Tree
     x: Any  # an array, or shape and dtype; batch first
     name: str
+    statistics: frozenset[str] = frozenset()  # paths of running statistics, where the model names them
 
 
 def load(target: str, *, key: jax.Array, input_shape: Sequence[int] | None = None) -> Loaded:
@@ -77,7 +78,7 @@ def _loaded(value: Any, target: str, key: jax.Array, x: Any) -> Loaded:
             raise ModelError(f"{target} holds {len(value)} values; a pair (model, x) or (apply, params, x) is needed")
         value, x = value
     model = _model(value, x, target)
-    return Loaded(model.apply, model.init(key), x, target)
+    return Loaded(model.apply, model.init(key), x, target, model.statistics)
 
 
 def _model(value: Any, x: Any, target: str) -> Model:

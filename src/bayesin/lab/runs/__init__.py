@@ -6,6 +6,7 @@ from .config import build_model as build_model
 from .config import differences as differences
 from .config import make_training as make_training
 from .config import preset as preset
+from .own_checkpoints import load_own_pair as load_own_pair
 from .pairs import AlignedPair as AlignedPair
 from .pairs import Measured as Measured
 from .pairs import PosteriorPair as PosteriorPair
