@@ -25,6 +25,11 @@ class Verb(NamedTuple):
 # In the order a newcomer needs them.
 VERBS = {
     "demo": Verb("demo:Demo", "train, align and measure on the embedded digits; write a page", "bayesin demo"),
+    "try": Verb(
+        "try_pair:Try",
+        "two networks of your own: their symmetry, the barrier before and after, a page",
+        "bayesin try a.safetensors b.safetensors --model net.py:model --data digits",
+    ),
     "doctor": Verb("doctor:Doctor", "check this machine and say how to mend what is missing", "bayesin doctor"),
     "data": Verb("data:Data", "list, fetch and check data sets", "bayesin data fetch mnist"),
     "explain": Verb(

@@ -1,6 +1,7 @@
 """`bayesin train`: posteriors of a network, in a run folder."""
 
 import dataclasses
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -79,11 +80,17 @@ class Train(_Settings):  # pyright: ignore[reportGeneralTypeIssues]
         if config.data == "digits" and config.model == "mlp" and (config.width or 512) <= 256:
             use_one_thread()
         folder = self.out if self.out is not None else Path("runs") / config.name
-        out.line(f"{folder}: {_title(config)}")
-        with stoppable() as stop, out.progress("train", None) as bar:
+        with stoppable() as stop, ExitStack() as shown:
+            bars: list[Bar] = []
+
+            def begun(stage: str) -> None:  # data are read and the network is built: what can be refused has been
+                if stage == "train":
+                    out.line(f"{folder}: {_title(config)}")
+                    bars.append(shown.enter_context(out.progress("train", None)))
+                    bars[0].update(0, "compiling")
 
             def told(progress: Progress) -> None:
-                _show(bar, progress)
+                _show(bars[0], progress)
                 stop.check()
 
             done = run(
@@ -93,8 +100,10 @@ class Train(_Settings):  # pyright: ignore[reportGeneralTypeIssues]
                 prepared=None if data is None else (data, build_model(config, data)),
                 wait=self.wait,
                 on_progress=told,
-                on_stage=lambda stage: bar.update(0, "reading data, compiling") if stage == "load" else None,
+                on_stage=begun,
             )
+        if done.reused:
+            out.line(f"{folder}: {_title(config)}")
         _table(out, done)
         return {"folder": str(done.folder), "hash": config.hash, "reused": done.reused} | done.results | _times(done)
 
