@@ -363,16 +363,29 @@ def group_similarities(
     if similarities is None:
         return {}
     given = {group: GroupSimilarity(*_entries(part)) for group, part in similarities(target, source, spec).items()}
-    for group, (matrix, _) in given.items():
+    for group, (matrix, constant) in given.items():
         if group not in spec.sizes:
             raise ConfigError(f"cost '{name_of(cost)}' gives a similarity of '{group}', which the spec does not have")
         shape = similarity_shape(spec, group)
+        if matrix.shape != shape and matrix.ndim == 2 * len(spec.perm_shape(group)):
+            matrix = _within_fixed(matrix, spec, group)
+            given[group] = GroupSimilarity(matrix, constant)
         if matrix.shape != shape or not np.isfinite(matrix).all():
             raise ConfigError(
                 f"cost '{name_of(cost)}' gives group '{group}' a similarity of shape {matrix.shape}; "
                 f"it needs finite numbers of shape {shape}"
             )
     return given
+
+
+def _within_fixed(matrix: np.ndarray, spec: PermutationSpec, group: str) -> np.ndarray:
+    """A similarity with all outer factors of target and of source, less those across fixed ones, which none leaves."""
+    outer = spec.outer(group)
+    for place in reversed([i for i, name in enumerate(outer) if name not in spec.sizes]):
+        if matrix.shape[place] == matrix.shape[len(outer) + place]:
+            # the diagonal stands last; the axes of the source that are left begin one place earlier each time
+            matrix = np.moveaxis(np.diagonal(matrix, 0, place, len(outer) + place), -1, place)
+    return matrix
 
 
 def similarity_shape(spec: PermutationSpec, group: str) -> tuple[int, ...]:
