@@ -30,6 +30,7 @@ ORDER = (
     "inference",
     "paths",
     "rescaling",
+    "merging",
     "evaluation",
     "compact",
     "lab",
