@@ -8,6 +8,7 @@ from .config import make_training as make_training
 from .config import preset as preset
 from .own_model import address_content as address_content
 from .own_model import is_address as is_address
+from .pairs import CHECKED as CHECKED
 from .pairs import AlignedPair as AlignedPair
 from .pairs import Measured as Measured
 from .pairs import PosteriorPair as PosteriorPair

@@ -21,7 +21,7 @@ import numpy as np
 from ...data import Dataset, published_content
 from ...errors import ArtifactError, ConfigError, DataError, did_you_mean
 from ...file_sets import check_one_making
-from ...inputs import count_of, shapes_of, take
+from ...inputs import Inputs, count_of, shapes_of, take
 from ...json_files import expect, read_json
 from ...likelihoods import Categorical, Likelihood, Normal
 from ...models import Model, build, example_input
@@ -186,14 +186,15 @@ def verified_spec(
 
 
 def discover_and_verify(
-    model: Model, params: Tree, inputs: np.ndarray, known: PermutationSpec | None = None
+    model: Model, params: Tree, inputs: Inputs, known: PermutationSpec | None = None
 ) -> PermutationSpec:
     """Returns the symmetry of a network, verified; it is discovered unless it is `known`.
 
     Both take two inputs, of which the shape is what counts.
     """
-    spec = discover(model.apply, params, inputs[:2]) if known is None else known
-    verify(model.apply, params, inputs[:2], spec, key=jax.random.key(0))
+    two = take(inputs, slice(2))
+    spec = discover(model.apply, params, two) if known is None else known
+    verify(model.apply, params, two, spec, key=jax.random.key(0))
     return spec
 
 
@@ -288,7 +289,7 @@ def spec_of(*files: PosteriorFile, path: Path | None = None) -> PermutationSpec 
     return specs[0] if specs else None
 
 
-def example_inputs(data: Dataset | None, count: int, *files: PosteriorFile) -> tuple[np.ndarray, str] | None:
+def example_inputs(data: Dataset | None, count: int, *files: PosteriorFile) -> tuple[Inputs, str] | None:
     """A batch to try the function on, and what it is: test examples, else random numbers of the right shape."""
     if data is not None:
         return take(data.x_test, slice(count)), f"{min(count, count_of(data.x_test))} test examples"
