@@ -3,7 +3,6 @@
 import ast
 import importlib
 import json
-import os
 import re
 import runpy
 import subprocess
@@ -177,16 +176,18 @@ def test_reading_without_bayesin(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.slow
-def test_the_notebook_executes_and_holds_no_output(tmp_path):
+def test_the_notebook_executes_and_holds_no_output(tmp_path, monkeypatch, capsys):
     nbformat = pytest.importorskip("nbformat")
-    nbclient = pytest.importorskip("nbclient")
-    pytest.importorskip("ipykernel")
+    pytest.importorskip("IPython")
     notebook = nbformat.read(EXAMPLES / "demo.ipynb", as_version=4)
+    nbformat.validate(notebook)
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert all(not cell.outputs and cell.execution_count is None for cell in cells)
-    os.environ.setdefault("JUPYTER_PLATFORM_DIRS", "1")
-    nbclient.NotebookClient(notebook, timeout=240, resources={"metadata": {"path": str(tmp_path)}}).execute()
-    text = "".join(out.get("text", "") for cell in cells for out in cell.outputs)
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for cell in cells:  # it has no magics, so that a kernel would do nothing else
+        exec(compile(cell.source, "demo.ipynb", "exec"), names)
+    text = capsys.readouterr().out
     naive, aligned = (float(re.search(rf"{kind}: (\d\.\d+) ±", text)[1]) for kind in ("naive", "aligned"))
     assert naive > 0.3 and aligned < naive / 4
     assert (tmp_path / "figures" / "barrier.pdf").is_file()

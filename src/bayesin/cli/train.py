@@ -1,6 +1,7 @@
 """`bayesin train`: posteriors of a network, in a run folder."""
 
 import dataclasses
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -9,7 +10,7 @@ import numpy as np
 
 from ..data import Dataset, is_data_file, load
 from ..errors import ConfigError, did_you_mean
-from ..inference import HMC, VI, Ensemble, Progress
+from ..inference import HMC, Progress
 from ..lab.machine import use_compilation_cache, use_one_thread
 from ..lab.runs import (
     METHODS,
@@ -28,7 +29,8 @@ from .output import Bar, Output
 from .parsing import given_settings, settings_as_flags
 from .signals import stoppable
 
-_Settings = settings_as_flags("_Settings", Common, VI, Ensemble, HMC)
+_SETTINGS = tuple(method.settings for method in METHODS.values())
+_Settings = settings_as_flags("_Settings", Common, *_SETTINGS)
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,10 @@ class Train(_Settings):  # pyright: ignore[reportGeneralTypeIssues]
     """Normalisation of resnet20."""
     preset: Literal["paper", "converged", "demo"] | None = None
     """paper: SGD, stds stay near 0.01. converged: Adam, stds grow towards the prior. demo: the digits, T = 0.1."""
-    method: Literal["vi", "ensemble", "hmc"] = "vi"
-    """Mean-field variational inference, a deep ensemble of maximum-a-posteriori networks, or full-batch HMC."""
+    method: Literal["vi", "ensemble", "hmc", "swag", "laplace", "sgmcmc"] = "vi"
+    """Mean-field variational inference, a deep ensemble of maximum-a-posteriori networks, full-batch HMC, the
+    Gaussian of the iterates of gradient descent (SWAG), Laplace's approximation, or stochastic-gradient chains
+    (Langevin or Hamiltonian, with cycles)."""
     key: int = 0
     """Seed of everything that is random."""
     out: Path | None = None
@@ -76,11 +80,17 @@ class Train(_Settings):  # pyright: ignore[reportGeneralTypeIssues]
         if config.data == "digits" and config.model == "mlp" and (config.width or 512) <= 256:
             use_one_thread()
         folder = self.out if self.out is not None else Path("runs") / config.name
-        out.line(f"{folder}: {_title(config)}")
-        with stoppable() as stop, out.progress("train", None) as bar:
+        with stoppable() as stop, ExitStack() as shown:
+            bars: list[Bar] = []
+
+            def begun(stage: str) -> None:  # data are read and the network is built: what can be refused has been
+                if stage == "train":
+                    out.line(f"{folder}: {_title(config)}")
+                    bars.append(shown.enter_context(out.progress("train", None)))
+                    bars[0].update(0, "compiling")
 
             def told(progress: Progress) -> None:
-                _show(bar, progress)
+                _show(bars[0], progress)
                 stop.check()
 
             done = run(
@@ -90,8 +100,10 @@ class Train(_Settings):  # pyright: ignore[reportGeneralTypeIssues]
                 prepared=None if data is None else (data, build_model(config, data)),
                 wait=self.wait,
                 on_progress=told,
-                on_stage=lambda stage: bar.update(0, "reading data, compiling") if stage == "load" else None,
+                on_stage=begun,
             )
+        if done.reused:
+            out.line(f"{folder}: {_title(config)}")
         _table(out, done)
         return {"folder": str(done.folder), "hash": config.hash, "reused": done.reused} | done.results | _times(done)
 
@@ -122,7 +134,7 @@ class Train(_Settings):  # pyright: ignore[reportGeneralTypeIssues]
         return RunConfig(
             data=self.data,
             model=self.model,
-            training=make_training(self.method, fields | given_settings(self, VI, Ensemble, HMC)),
+            training=make_training(self.method, fields | given_settings(self, *_SETTINGS)),
             key=self.key,
             width=self.width if self.width is not None else width,
             depth=self.depth if self.depth is not None else depth,
@@ -141,7 +153,7 @@ def _title(config: RunConfig) -> str:
         sampled = f"{training.chains} × {training.samples} HMC samples of {config.model} on {config.data}"
         return f"{sampled}, {training.iterations:,} iterations of {training.steps} steps"
     width = f" of width {config.width}" if config.width else ""
-    what = "posterior" if config.method == "vi" else "network"
+    what = "network" if config.method == "ensemble" else "chain" if config.method == "sgmcmc" else "posterior"
     what += "s" if training.members > 1 else ""
     rate = f"{training.optimiser} {training.learning_rate:g}"
     return f"{training.members} {what} of {config.model}{width} on {config.data}, {training.epochs} epochs of {rate}"
@@ -161,9 +173,8 @@ def _show(bar: Bar, progress: Progress) -> None:
 def _table(out: Output, done: RunOutcome) -> None:
     results, rows = done.results, []
     for score in [*results["members"], *([results["ensemble"]] if "ensemble" in results else [])]:
-        right = f"{score['test_accuracy']:.2%}" if "test_accuracy" in score else "–"
-        loss = f"{score['test_nll']:.4f} ± {score['test_nll_error']:.4f}"
-        std = f"{score['std_mean']:.4f}" if "std_mean" in score else "–"
+        right, std = _shown(score.get("test_accuracy"), ".2%"), _shown(score.get("std_mean"), ".4f")
+        loss = f"{_shown(score['test_nll'], '.4f')} ± {_shown(score['test_nll_error'], '.4f')}"
         rows.append([score.get("member", "all"), right, loss, std])
     out.table("", ["member", "test accuracy", "test loss (nats)", "mean std"], rows)
     if "chains" in results:
@@ -181,11 +192,16 @@ def _table(out: Output, done: RunOutcome) -> None:
 
 
 def _mixing(out: Output, chains: dict[str, Any]) -> None:
-    shares = ", ".join(f"{share:.2f}" for share in chains["acceptance"])
-    steps = ", ".join(f"{step:.3g}" for step in chains["step_size"])
-    known = {name: "–" if chains[name] is None else f"{chains[name]:.4g}" for name in ("rhat_max", "ess_min")}
+    shares = ", ".join(_shown(share, ".2f") for share in chains["acceptance"])
+    steps = ", ".join(_shown(step, ".3g") for step in chains["step_size"])
+    known = {name: _shown(chains.get(name), ".4g") for name in ("rhat_max", "ess_min")}
     out.line(f"{chains['samples']} samples; accepted {shares} at step {steps}; of the predictions the largest R-hat")
     out.line(f"is {known['rhat_max']}, the smallest effective sample size {known['ess_min']}")
+
+
+def _shown(number: float | None, how: str) -> str:
+    """A number as text; a dash where there is none, or none that was finite."""
+    return "–" if number is None else format(number, how)
 
 
 def _times(done: RunOutcome) -> dict[str, Any]:

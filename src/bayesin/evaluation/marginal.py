@@ -23,11 +23,20 @@ from ..inputs import Inputs, take
 from ..jaxprs import Apply
 from ..likelihoods import Likelihood, LikelihoodLike, as_likelihood
 from ..paths import Mixture, as_gaussian
-from ..posteriors import Gaussian, LowRankGaussian, Posterior, Samples, is_posterior
+from ..posteriors import (
+    FactorGaussian,
+    Gaussian,
+    GaussianMixture,
+    LowRankGaussian,
+    Posterior,
+    Samples,
+    is_posterior,
+)
 from ..randomness import PRNGKey, check_key
 from ..trees import Tree, common_dtype
 
-Drawable = Gaussian | LowRankGaussian | Samples | Mixture  # whose draw number s can be made alone
+# Posteriors whose draw number s can be made alone.
+Drawable = Gaussian | LowRankGaussian | FactorGaussian | GaussianMixture | Samples | Mixture
 Data = tuple[Inputs, Shaped[Array | np.ndarray, "examples ..."]]
 
 
@@ -87,7 +96,7 @@ def marginal_loss(
 
 def as_drawable(posterior: Posterior | Mixture | Tree, key: PRNGKey | None, samples: int) -> Drawable:
     """A posterior whose draws can be made one by one; those of your own family are drawn here, all at once."""
-    if isinstance(posterior, Gaussian | LowRankGaussian | Samples | Mixture):
+    if isinstance(posterior, Drawable):
         return posterior
     if is_posterior(posterior):
         return Samples(posterior.sample(needed(key), samples))
@@ -174,7 +183,7 @@ def _influence(log_likelihoods: Float[Array, "draws examples"], average: Float[A
 
 @partial(jax.jit, static_argnames=("apply", "samples", "draws"))
 def outputs_of_draws(
-    posterior: Gaussian | LowRankGaussian | Samples,
+    posterior: Drawable,
     key: PRNGKey,
     x: Inputs,  # in parts
     *,

@@ -120,6 +120,13 @@ def prepare(key: jax.Array, problem: Problem) -> Prepared:
     return Prepared(plan, Shared(problem.arrays.x, problem.arrays.y, *prior), states, members, starts[0])
 
 
+def prior_variances(key: jax.Array, problem: Problem, layout: FlatLayout) -> jax.Array | float:
+    """Variance of the prior of every trained weight, as a vector or one number for all."""
+    starts = [initialise(problem.model, jax.random.fold_in(key, member)) for member in range(2)]
+    _, variance = _prior_vectors(problem.config, layout, natural_centre(starts[0], find_gains(*starts)))
+    return problem.config.prior_variance if variance is None else variance
+
+
 def _check_statistics(model: Model) -> None:
     """Raises where training would leave statistics as they start: a network that no fit has seen the data through."""
     if model.statistics and model.apply_train is None:

@@ -20,7 +20,21 @@ from typing import Any, Literal, NamedTuple
 
 from ...data import Dataset, is_data_file
 from ...errors import ArtifactError, ConfigError, did_you_mean
-from ...inference import HMC, VI, Ensemble, fit_ensemble, fit_hmc, fit_vi, identity_fields
+from ...inference import (
+    HMC,
+    SGMCMC,
+    SWAG,
+    VI,
+    Ensemble,
+    Laplace,
+    fit_ensemble,
+    fit_hmc,
+    fit_laplace,
+    fit_sgmcmc,
+    fit_swag,
+    fit_vi,
+    identity_fields,
+)
 from ...inputs import shapes_of
 from ...json_files import expect, json_text
 from ...models import Model, build
@@ -28,7 +42,7 @@ from ...randomness import check_seed
 from .own_model import is_address, own_model
 from .run_data import RunData
 
-Settings = VI | Ensemble | HMC
+Settings = VI | Ensemble | HMC | SWAG | Laplace | SGMCMC
 
 
 class Method(NamedTuple):
@@ -38,7 +52,14 @@ class Method(NamedTuple):
     fit: Any  # (key, model, data, settings, *, checkpoint, on_progress) -> Fit
 
 
-METHODS = {"vi": Method(VI, fit_vi), "ensemble": Method(Ensemble, fit_ensemble), "hmc": Method(HMC, fit_hmc)}
+METHODS = {
+    "vi": Method(VI, fit_vi),
+    "ensemble": Method(Ensemble, fit_ensemble),
+    "hmc": Method(HMC, fit_hmc),
+    "swag": Method(SWAG, fit_swag),
+    "laplace": Method(Laplace, fit_laplace),
+    "sgmcmc": Method(SGMCMC, fit_sgmcmc),
+}
 
 # How often and in how many files a run is saved; it decides nothing of the result, and is no part of the hash.
 OPERATIONAL = ("checkpoint_epochs", "checkpoint_minutes", "draws_per_file")
@@ -141,28 +162,27 @@ class RunConfig:
         }
 
     @classmethod
-    def from_json(cls, value: Any) -> "RunConfig":
-        """Reads what `to_json` wrote; `ArtifactError` where it is something else."""
-        expect(value, _SCHEMA, "the config of this run")
+    def from_json(cls, value: Any, what: str = "the config of this run") -> "RunConfig":
+        """Reads what `to_json` wrote; `ArtifactError`, which starts with `what`, where it is something else."""
+        expect(value, _SCHEMA, what)
         data, model, method = value["data"], value["model"], METHODS.get(value["method"])
         if method is None:
-            raise ArtifactError(f"the config of this run names a method {value['method']!r:.40}, which is not known")
+            raise ArtifactError(f"{what} names a method {value['method']!r:.40}, which is not known")
         try:
-            training = method.settings(**value["training"])
+            return cls(
+                data=data["name"],
+                model=model["name"],
+                training=method.settings(**value["training"]),
+                key=value["key"],
+                limit=data["limit"],
+                normalise=data["normalise"],
+                test_samples=value["test_samples"],
+                data_content=data.get("content"),
+                model_content=model.get("content"),
+                **{name: model[name] for name in ("width", "depth", "norm") if name in model},
+            )
         except (TypeError, ConfigError) as error:
-            raise ArtifactError(f"the config of this run cannot be read: {error}") from None
-        return cls(
-            data=data["name"],
-            model=model["name"],
-            training=training,
-            key=value["key"],
-            limit=data["limit"],
-            normalise=data["normalise"],
-            test_samples=value["test_samples"],
-            data_content=data.get("content"),
-            model_content=model.get("content"),
-            **{name: model[name] for name in ("width", "depth", "norm") if name in model},
-        )
+            raise ArtifactError(f"{what} cannot be read: {error}") from None
 
 
 _FORMAT = {"format": "bayesin-run", "version": 1}

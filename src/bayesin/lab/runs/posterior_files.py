@@ -22,10 +22,11 @@ from ...data import Dataset, published_content
 from ...errors import ArtifactError, ConfigError, DataError, did_you_mean
 from ...file_sets import check_one_making
 from ...inputs import Inputs, count_of, shapes_of, take
+from ...jaxprs import activation_bytes
 from ...json_files import expect, read_json
 from ...likelihoods import Categorical, Likelihood, Normal
 from ...models import Model, build, example_input
-from ...posteriors import Samples
+from ...posteriors import Gaussian, Samples
 from ...store import Description, describe, load_posterior
 from ...symmetry import PermutationSpec, discover, verify
 from ...trees import Tree
@@ -35,6 +36,7 @@ from .run_data import RunData, load_run_data
 TRIED = 64  # inputs on which a function is tried
 SIZES = ("width", "depth", "norm")
 _DATA = {"name?": str, "content?": str, "limit?": int | None, "normalise?": str}
+EXAMPLES_BUDGET = 8 << 20  # bytes of the largest activation of all inputs that are made up
 LARGEST_INPUT = 1 << 22  # numbers in one example; a file may promise any shape, and this one is allocated
 
 
@@ -85,7 +87,7 @@ class PosteriorFile:
         Raises:
             ArtifactError: it says something that no data set can be.
         """
-        about = expect(self.about_data, _DATA, f"the metadata of {self.path}")
+        about = expect(self.about_data, _DATA, f"{self.path}, or config.json beside it")
         known = {field: about[field] for field in ("content", "limit", "normalise") if field in about}
         return RunData(about["name"], **known) if "name" in about else None
 
@@ -160,13 +162,18 @@ def likelihood_of_file(file: PosteriorFile, data: Dataset) -> Likelihood:
     return Normal(float(noise))
 
 
-def read_samples(file: PosteriorFile, model: Model | None) -> Samples:
-    """Reads a whole set of samples; a file of another model is refused, and one posterior is too."""
+def read_foldable(file: PosteriorFile, model: Model | None) -> Samples | list[Gaussian]:
+    """Reads what `compact` folds: a set of samples, or all Gaussians of a run. A file of another model is refused."""
     like = None if model is None else jax.eval_shape(model.init, jax.random.key(0))
+    if file.description.kind == "gaussian" and "#" not in file.text and file.path.name == "posterior-0.safetensors":
+        count = len(list(file.path.parent.glob("posterior-*.safetensors")))
+        if count > 1:
+            names = (file.path.with_name(f"posterior-{number}.safetensors") for number in range(count))
+            return [load_posterior(name, like=like) for name in names]  # pyright: ignore[reportReturnType]
     samples = load_posterior(file.path, like=like)
     if not isinstance(samples, Samples) or file.member is not None:
         raise ConfigError(
-            f"{file.text} is one posterior; compact folds many samples: an ensemble, an HMC run, a stack"
+            f"{file.text} is one posterior; compact folds many: an ensemble, an HMC run, a stack, several members"
         )
     return samples
 
@@ -176,7 +183,7 @@ def verified_spec(
 ) -> tuple[PermutationSpec, str]:
     """The spec of a file, or the one at `path`, else what is discovered; verified wherever the model is known."""
     known, origin = spec_of(file, path=path), "from the file" if path is None else f"from {path}"
-    inputs = example_inputs(data, TRIED, file) if model is not None else None
+    inputs = example_inputs(data, TRIED, model, file) if model is not None else None
     if model is None or inputs is None:
         if known is not None:
             return known, origin
@@ -282,22 +289,44 @@ def _model_identity(about: Mapping[str, Any]) -> str:
 def spec_of(*files: PosteriorFile, path: Path | None = None) -> PermutationSpec | None:
     """The spec in the file at `path`, else the one that the posteriors' files hold; None where there is none."""
     if path is not None:
-        return PermutationSpec.from_json(read_json(path))
+        return PermutationSpec.load(path)
     specs = [file.description.spec for file in files if file.description.spec is not None]
     if len(set(specs)) > 1:
         raise ConfigError("the two files hold different permutation specs; --spec FILE says which to use")
     return specs[0] if specs else None
 
 
-def example_inputs(data: Dataset | None, count: int, *files: PosteriorFile) -> tuple[Inputs, str] | None:
-    """A batch to try the function on, and what it is: test examples, else random numbers of the right shape."""
+def example_inputs(
+    data: Dataset | None, count: int, model: Model, *files: PosteriorFile
+) -> tuple[Inputs, str] | None:
+    """A batch to try the function on, and what it is: test examples, else random numbers of the right shape.
+
+    A file may promise any shape, so that there are as many random ones as the network computes in little memory.
+
+    Raises:
+        ConfigError: it takes much memory for two.
+    """
     if data is not None:
         return take(data.x_test, slice(count)), f"{min(count, count_of(data.x_test))} test examples"
     for file in files:
         if file.about_model.get("input_shape"):
-            shape = (count, *_shape(file.about_model["input_shape"]))
-            return np.random.default_rng(0).normal(size=shape).astype(np.float32), f"{count} random inputs"
+            shape = _shape(file.about_model["input_shape"])
+            count = min(count, _affordable(model, shape, file))
+            inputs = np.random.default_rng(0).normal(size=(count, *shape)).astype(np.float32)
+            return inputs, f"{count} random inputs"
     return None
+
+
+def _affordable(model: Model, shape: tuple[int, ...], file: PosteriorFile) -> int:
+    params = jax.eval_shape(model.init, jax.random.key(0))
+    example = np.broadcast_to(np.float32(0), (1, *shape))  # takes no memory
+    cost = activation_bytes(model.apply, params, example)
+    if 2 * cost > EXAMPLES_BUDGET:
+        raise ConfigError(
+            f"{file.path} promises inputs of shape {list(shape)}, for which one activation of its network takes "
+            f"{cost:,} bytes; --data names what it was trained on"
+        )
+    return EXAMPLES_BUDGET // cost
 
 
 def _named(about: Any) -> dict[str, Any]:
