@@ -1,9 +1,14 @@
 """A network and data of the user's own at the command line: trained, aligned, measured, folded."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import bayesin
 import training_toys as toys
+from bayesin import data, models
+from bayesin.errors import DataError, ModelError
 from cli_toys import call
 
 pytestmark = pytest.mark.promotes
@@ -88,3 +93,23 @@ def test_an_ensemble_of_ones_own_is_folded(folder, capsys):
 def test_misuse_is_one_line(folder, capsys, flags, words):
     code, _, said = call(capsys, "train", "--data", "mine.npz", *flags)
     assert code == 2 and words in " ".join(said.split())
+
+
+def test_a_page_is_one_call_from_python(tmp_path):
+    x, y = toys.blobs()
+    parts = {"left": x[:, :2], "right": x[:, 2:]}
+    mine = data.from_arrays(parts, y, parts, y, normalise="none")
+    inner = toys.mlp()
+    model = models.from_functions(
+        inner.init,
+        lambda params, x: inner.apply(params, jnp.concatenate([x["left"], x["right"]], 1)),
+        name="two parts",
+    )
+    ends = [model.init(jax.random.key(seed)) for seed in range(2)]
+    page = bayesin.report(*ends, model, mine, tmp_path / "page", key=jax.random.key(0), samples=2, taus=3)
+    assert page == tmp_path / "page" / "report.html" and "two parts" in page.read_text()
+    with pytest.raises(DataError, match="takes a Dataset"):
+        bayesin.report(*ends, model, (x, y), tmp_path / "none", key=jax.random.key(0))
+    with pytest.raises(ModelError, match="takes a bayesin Model"):
+        bayesin.report(*ends, model.apply, mine, tmp_path / "none", key=jax.random.key(0))
+    assert not hasattr(bayesin, "reprot")

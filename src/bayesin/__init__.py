@@ -1,5 +1,7 @@
 """Bayesian posteriors in one basin."""
 
+import typing as _typing
+
 from .compact import Compact as Compact
 from .compact import compact as compact
 from .compact import prune as prune
@@ -65,4 +67,16 @@ from .symmetry import permute as permute
 from .symmetry import transpositions as transpositions
 from .symmetry import verify as verify
 
+if _typing.TYPE_CHECKING:
+    from .lab.report import report as report
+
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> _typing.Any:
+    """`bayesin.report` stands on the laboratory, which the library does not import before it is asked for."""
+    if name == "report":
+        from .lab.report import report
+
+        return report
+    raise AttributeError(f"module 'bayesin' has no attribute '{name}'")

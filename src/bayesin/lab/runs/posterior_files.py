@@ -21,7 +21,7 @@ import numpy as np
 from ...data import Dataset, published_content
 from ...errors import ArtifactError, ConfigError, DataError, did_you_mean
 from ...file_sets import check_one_making
-from ...inputs import count_of, shapes_of, take
+from ...inputs import Inputs, count_of, shapes_of, take
 from ...jaxprs import activation_bytes
 from ...json_files import expect, read_json
 from ...likelihoods import Categorical, Likelihood, Normal
@@ -193,14 +193,15 @@ def verified_spec(
 
 
 def discover_and_verify(
-    model: Model, params: Tree, inputs: np.ndarray, known: PermutationSpec | None = None
+    model: Model, params: Tree, inputs: Inputs, known: PermutationSpec | None = None
 ) -> PermutationSpec:
     """Returns the symmetry of a network, verified; it is discovered unless it is `known`.
 
     Both take two inputs, of which the shape is what counts.
     """
-    spec = discover(model.apply, params, inputs[:2]) if known is None else known
-    verify(model.apply, params, inputs[:2], spec, key=jax.random.key(0))
+    two = take(inputs, slice(2))
+    spec = discover(model.apply, params, two) if known is None else known
+    verify(model.apply, params, two, spec, key=jax.random.key(0))
     return spec
 
 
@@ -297,7 +298,7 @@ def spec_of(*files: PosteriorFile, path: Path | None = None) -> PermutationSpec 
 
 def example_inputs(
     data: Dataset | None, count: int, model: Model, *files: PosteriorFile
-) -> tuple[np.ndarray, str] | None:
+) -> tuple[Inputs, str] | None:
     """A batch to try the function on, and what it is: test examples, else random numbers of the right shape.
 
     A file may promise any shape, so that there are as many random ones as the network computes in little memory.
