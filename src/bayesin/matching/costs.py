@@ -222,7 +222,7 @@ class Activations:
 class Blend:
     """Two costs at once: `(1 − weight) · first + weight · second`, on a common scale.
 
-    The scale of each is that of its products ⟨a, P b⟩: of features Σ |a| |b|, of given similarities half of their
+    The scale of each is that of its products ⟨a, P b⟩: of features `Σ |a| |b|`, of given similarities half of their
     constant, which is as much as a perfect match gains. So weight ½ gives both an equal say, whatever their units.
 
     Example:
