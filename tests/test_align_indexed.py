@@ -101,6 +101,7 @@ def test_one_family_is_exact_in_one_step(name):
         best = min(_costs_of_all(target, source, spec))
         result = align(target, source, spec, key=KEY, order=[list(spec.sizes)])
         np.testing.assert_allclose(result.objective, best, rtol=1e-12)
+        assert 0.0 <= result.bound <= best and result.gap == result.objective - result.bound
         assert result.converged and result.sweeps == 1
         np.testing.assert_allclose(align(target, source, spec, key=KEY).objective, best, rtol=1e-12)
 
@@ -192,6 +193,7 @@ def test_members_side_by_side_never_rise_and_no_swap_helps(name):
         assert_never_rises(result.history)
         assert result.converged
         best = min(_costs_of_all(target, source, spec))
+        assert result.bound <= best
         many = align(target, source, spec, key=KEY, restarts=20)
         assert best * (1 - 1e-12) <= many.objective <= result.objective
         exact += many.objective <= best * (1 + 1e-9)

@@ -10,7 +10,7 @@ import tyro
 
 from ..data import Dataset, load
 from ..errors import ConfigError
-from ..evaluation import Predictive, fit_temperature, predict
+from ..evaluation import ClassPredictive, Predictive, fit_temperature, predict
 from ..json_files import plain, write_json
 from ..lab.machine import use_compilation_cache
 from ..lab.report import EvaluationReport, shown, write_evaluation_report
@@ -79,7 +79,7 @@ class Evaluate(ModelChoice, Common):
         model = model_of(self, data, file)
         if model is None:
             raise ConfigError(f"nothing names the network of {file.text}; use --model")
-        posterior = load_posterior(file.path, like=_like(model))
+        posterior: Any = load_posterior(file.path, like=_like(model))
         posterior = posterior if file.member is None else posterior[file.member]
         likelihood = likelihood_of_file(file, data)
         key = jax.random.key(self.key)
@@ -123,7 +123,8 @@ def _calibrated(predictions: dict[str, Predictive], y: np.ndarray) -> tuple[dict
     """Every prediction on the second half of the examples, as it is and at the temperature that suits the first."""
     half, found = len(y) // 2, {}
     for name, one in predictions.items():
-        temperature = fit_temperature(one[:half], y[:half])
+        temperature = fit_temperature(one[:half], y[:half])  # which refuses what has no temperature
         found[name] = one[half:]
-        found[f"{name}{CALIBRATED}"] = one[half:].at_temperature(temperature)
+        if isinstance(one, ClassPredictive):
+            found[f"{name}{CALIBRATED}"] = one[half:].at_temperature(temperature)
     return found, y[half:]

@@ -81,6 +81,7 @@ class Cost(Protocol):
         ...
 
 
+@runtime_checkable
 class GivenCost(Protocol):
     """A cost all of whose evidence is given outright."""
 
@@ -406,6 +407,13 @@ def squared_distance(first: np.ndarray, second: np.ndarray) -> float:
         gap = widened(first[start : start + CHUNK]) - widened(second[start : start + CHUNK])
         total += float(gap @ gap)
     return total
+
+
+def inner_product(first: np.ndarray, second: np.ndarray) -> float:
+    """Returns Σ a b in the same way."""
+    first, second = first.reshape(-1), second.reshape(-1)
+    parts = (slice(start, start + CHUNK) for start in range(0, first.size, CHUNK))
+    return sum(float(widened(first[part]) @ widened(second[part])) for part in parts)
 
 
 def widened(array: np.ndarray) -> np.ndarray:

@@ -85,8 +85,8 @@ def verify(
     for trial in range(trials):
         trial_key = jax.random.fold_in(key, trial)
         draw = _Draw(run, params, x, trial_key)
-        for group, size in spec.sizes.items():
-            perms = spec.identity() | {group: _cycle(generator(trial_key, "alone", group), size)}
+        for group in spec.sizes:
+            perms = spec.identity() | {group: _cycles(generator(trial_key, "alone", group), spec.perm_shape(group))}
             worst = max(worst, _check(draw, spec, perms, group, limit))
         worst = max(worst, _check(draw, spec, spec.random(trial_key), None, limit))
     return worst
@@ -212,11 +212,11 @@ def _check(draw: _Draw, spec: PermutationSpec, perms: Perms, group: str | None, 
     )
 
 
-def _cycle(draws: np.random.Generator, size: int) -> np.ndarray:
-    """A random permutation in which no unit stays where it is."""
-    order = draws.permutation(size)
+def _cycles(draws: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Random permutations in which no unit stays where it is."""
+    order = draws.permuted(np.broadcast_to(np.arange(shape[-1]), shape), axis=-1)
     perm = np.empty_like(order)
-    perm[order] = np.roll(order, 1)
+    np.put_along_axis(perm, order, np.roll(order, 1, axis=-1), axis=-1)
     return perm
 
 

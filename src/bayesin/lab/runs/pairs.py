@@ -123,7 +123,7 @@ def load_pair(
             f"neither {target.path.name} nor its run names the {missing[2:]} it belongs to; use {missing}"
         )
     first, second = read_posterior(target, model), read_posterior(source, model)
-    example = example_inputs(data, CHECKED, target, source) if model is not None else None
+    example = example_inputs(data, CHECKED, model, target, source) if model is not None else None
     inputs, inputs_are = example or (None, "")
     known = spec_of(target, source, path=spec) if symmetry else PermutationSpec(())
     origin = "from the files" if spec is None else f"from {spec}"
