@@ -10,7 +10,7 @@ from report_data import HOSTILE, synthetic
 PLOTS = {
     "barrier-nll", "barrier-accuracy", "barrier-ece", "calibration", "confusion-naive", "confusion-aligned", "plane",
     "history", "moved", "similarity-before", "similarity-after", "correlation", "stds", "swaps", "folded-stds",
-    "std-layers", "snr", "seconds", "hero",
+    "std-layers", "snr", "seconds", "hero", "selective", "entropies", "reliability", "coverage",
 }  # fmt: skip
 
 
@@ -71,7 +71,7 @@ def test_the_slider_moves_the_numbers(browser, path):
 
 def test_play_walks_to_the_end_and_stops(browser, path):
     page = browser.keep(path)
-    page.locator("#tau").evaluate("node => { node.value = 22; node.dispatchEvent(new Event('input')); }")
+    page.locator("#tau").evaluate("node => { node.value = 16; node.dispatchEvent(new Event('input')); }")
     button = page.locator(".slider button")
     button.click()
     assert button.inner_text() == "Pause"
