@@ -2,6 +2,7 @@
 
 import itertools
 from collections import OrderedDict
+from functools import partial
 from math import factorial, prod
 
 import jax
@@ -14,7 +15,7 @@ import architectures
 import bayesin
 from architectures import ARCHITECTURES
 from bayesin import models
-from bayesin.errors import BayesinError, ModelError
+from bayesin.errors import BayesinError, LeftBehindWarning, ModelError
 from symmetry_checks import Architecture, check, normal, reasons, weights
 from symmetry_programs import Program
 from transformer import Transformer
@@ -81,7 +82,8 @@ def test_what_does_not_reach_the_output_is_fixed():
         jnp.sort(x @ p["dead"])  # an order-dependent use that does not matter either
         return jax.jit(lambda p, x: x @ p["w1"])(p, x)
 
-    spec = check(Architecture(apply, architectures.X, "w0: 5 a, dead: 6 6, w1: a 4", {"a": 6}))
+    with pytest.warns(LeftBehindWarning, match="1 parameters .*'dead' "):
+        spec = check(Architecture(apply, architectures.X, "w0: 5 a, dead: 6 6, w1: a 4", {"a": 6}))
     assert reasons(spec, "dead") == ["does not reach the output"] * 2
 
 
@@ -115,6 +117,49 @@ def test_networks_of_real_size():
     spec = discovered(models.from_nnx(Transformer), jax.ShapeDtypeStruct((2, 128), jnp.int32))
     # The stream, and for every layer its heads, their queries and keys, their values, and the hidden units.
     assert sorted(spec.sizes.values()) == sorted([768] + 12 * [12, 64, 64, 3072])
+
+
+# What one trace alone does not tell
+
+
+def batch_normalised(p, x, train):
+    h = x @ p["w0"]
+    mean, var = (h.mean(0), h.var(0)) if train else (p["mean"], p["var"])
+    return jax.nn.relu((h - mean) / jnp.sqrt(var + 1e-3) * p["gain"]) @ p["w1"]
+
+
+def test_statistics_that_only_evaluation_reads_are_named_and_move_with_both_modes():
+    params = weights(w0=(5, 6), gain=(6,), w1=(6, 3), mean=(6,)) | {"var": np.ones(6, np.float32)}
+    train, evaluate = (partial(batch_normalised, train=train) for train in (True, False))
+    with pytest.warns(LeftBehindWarning, match=r"2 parameters .*'mean' \(the size of g0\).*pass modes="):
+        alone = bayesin.discover(train, params, architectures.X)
+    assert {path for path, _, _ in alone.touched_by("g0")} == {"w0", "gain", "w1"}
+    both = bayesin.discover(train, params, architectures.X, modes=[(evaluate, architectures.X)])
+    assert both == bayesin.discover(evaluate, params, architectures.X)
+
+
+def test_one_output_of_several_may_be_meant():
+    def apply(p, x):
+        hidden = jax.nn.relu(x @ p["w0"])
+        return {"logits": hidden @ p["w1"], "hidden": hidden}
+
+    params = weights(w0=(5, 6), w1=(6, 3))
+    assert bayesin.discover(apply, params, architectures.X).sizes == {}
+    for output in ("logits", lambda result: result["logits"]):
+        spec = bayesin.discover(apply, params, architectures.X, output=output)
+        assert spec.sizes == {"g0": 6}
+        assert bayesin.verify(apply, params, architectures.X, spec, key=KEY, output=output) < 1e-10
+
+
+def test_a_constant_that_could_be_another_is_named():
+    edges = np.ones((3, 4), np.float32)
+    params = weights(w0=(5, 6), edge=(4, 6), w1=(6, 3))
+
+    def apply(p, x):
+        return jax.nn.relu(x @ p["w0"] + edges @ p["edge"]) @ p["w1"]
+
+    with pytest.warns(LeftBehindWarning, match=r"4 units of 'edge' .*closed-over value of shape \(3, 4\).*axis 1"):
+        bayesin.discover(apply, params, architectures.X)
 
 
 # Random programs against numbers, small models against all permutations there are

@@ -77,6 +77,10 @@ class InconclusiveWarning(UserWarning):
     """A check that passed, and would have passed for something wrong as well."""
 
 
+class LeftBehindWarning(UserWarning):
+    """Something that looks as if it should move with a group, or not move, and that the network does not tell."""
+
+
 class SymmetryError(BayesinError):
     """A permutation that should leave the function unchanged and does not."""
 

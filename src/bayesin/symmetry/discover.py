@@ -9,12 +9,15 @@ A reshape may show only later that it told parts apart, when one of them is take
 key and value if the 3 is sliced. Then the walk begins anew, with those parts on the axes of the parameters.
 """
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
 
 import jax
 from jax.interpreters.partial_eval import dce_jaxpr
 
+from ..errors import LeftBehindWarning
 from ..jaxprs import Apply, check_arrays, interpret, trace
 from ..trees import Tree
 from .factors import (
@@ -41,16 +44,33 @@ UNUSED = "does not reach the output"
 WALKS = 4  # each begins with the parts that the one before told apart
 MOST_PARTS = 256
 
+Output = Callable[[Any], Any] | str | int | None  # what of a result is meant
+
 Template = tuple["int | tuple[Template, ...]", ...]  # sizes of the factors that an axis starts with; a tuple is a sum
 
 
-def discover(apply: Apply, params: Tree, x: Any) -> PermutationSpec:
+def discover(
+    apply: Apply,
+    params: Tree,
+    x: Any,
+    *,
+    output: Output = None,
+    modes: Sequence[tuple[Apply, Any]] = (),
+) -> PermutationSpec:
     """Returns the permutations of units that leave `apply(params, x)` unchanged.
 
     Args:
         apply: a pure function that JAX can trace.
         params: arrays, or `jax.ShapeDtypeStruct` objects: only shapes are looked at.
         x: one input, of any batch size: arrays or `jax.ShapeDtypeStruct` objects.
+        output: what of the result of `apply` has to stay unchanged, where it returns more than that: a key, an index,
+            or a function of the result.
+        modes: other functions of the same parameters that must stay unchanged too, each with an input: evaluation
+            beside training, a second head, another size of the input.
+
+    Warns:
+        LeftBehindWarning: parameters that no function reaches have the size of a group, or a group is one only
+            because a closed-over value is constant.
 
     Raises:
         ModelError: `apply` cannot be traced, or a leaf of `params` is not an array.
@@ -65,30 +85,48 @@ def discover(apply: Apply, params: Tree, x: Any) -> PermutationSpec:
         (('b0', 0, 0), ('w0', 1, 0), ('w1', 0, 0))
     """
     flat = check_arrays(params, "params")
-    check_arrays(x, "x")
-    closed = trace(apply, params, x)
-    # Equations that the output does not depend on must not fix anything, so they are removed first.
-    jaxpr, used = dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars))
-    reaching = dict(zip(flat, used[: len(flat)], strict=True))
-    inputs = [tuple(fixed(size, "joined to the input") for size in leaf.shape) for leaf in jax.tree.leaves(x)]
-    values = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
-    # A reason names an equation by its place in the program as the user would print it, before the removal.
-    numbers = {var: index for index, eqn in enumerate(closed.jaxpr.eqns) for var in eqn.outvars}
+    programs = [_Program(selecting(apply, output), params, x)]
+    programs += [_Program(other, params, own) for other, own in modes]
+    reaching = {path: any(program.reads[i] for program in programs) for i, path in enumerate(flat)}
 
     templates = {path: tuple((size,) for size in leaf.shape) for path, leaf in flat.items()}
     for _ in range(WALKS):
         parameters = {path: _start(templates[path], reaching[path]) for path in flat}
-        arrays = [array for array, reaches in zip([*parameters.values(), *inputs], used, strict=True) if reaches]
         walk = _Walk()
-        outputs = walk.run(jaxpr, [values[var] for var in jaxpr.constvars], arrays, numbers)
-        for axis in (axis for array in outputs for axis in array):
-            fix(axis, "output")
+        for program in programs:
+            walk.follow(program, list(parameters.values()))
         told_apart = {path: _refined(array, templates[path]) for path, array in parameters.items()}
         if told_apart == templates:
             break
         templates = told_apart
     _fix_what_is_dropped(parameters, walk.met)
-    return write_spec(parameters, walk.order_met, outer_factors(parameters.values(), walk.met))
+    spec = write_spec(parameters, walk.order_met, outer_factors(parameters.values(), walk.met))
+    _warn_of_what_stays(spec, parameters, reaching)
+    return spec
+
+
+def selecting(apply: Apply, output: Output) -> Apply:
+    """`apply` with only a part of its result, as `discover` and `verify` take it."""
+    if output is None:
+        return apply
+    pick = output if callable(output) else itemgetter(output)
+    return lambda params, x: pick(apply(params, x))
+
+
+class _Program:
+    """The equations of one function, without those that its output does not depend on."""
+
+    def __init__(self, apply: Apply, params: Tree, x: Any):
+        check_arrays(x, "x")
+        closed = trace(apply, params, x)
+        # Equations that the output does not depend on must not fix anything, so they are removed first.
+        self.jaxpr, used = dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars))
+        self.reads = used  # of the leaves of params and x
+        values = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
+        self.consts = [values[var] for var in self.jaxpr.constvars]
+        self.shapes = [leaf.shape for leaf in jax.tree.leaves(x)]
+        # A reason names an equation by its place in the program as the user would print it, before the removal.
+        self.numbers = {var: index for index, eqn in enumerate(closed.jaxpr.eqns) for var in eqn.outvars}
 
 
 class _Walk:
@@ -99,6 +137,14 @@ class _Walk:
         self.met: list[Meeting] = []
         self._steps: tuple[Axis, ...] = ()  # of the scans that are being walked
         self._known: dict[int, tuple[Any, Array]] = {}  # constants by identity; held, so that no id comes back
+
+    def follow(self, program: _Program, parameters: list[Array]) -> None:
+        """Walks one program from its parameters to its output, which is fixed."""
+        inputs = [tuple(fixed(size, "joined to the input") for size in shape) for shape in program.shapes]
+        read = zip([*parameters, *inputs], program.reads, strict=True)
+        outputs = self.run(program.jaxpr, program.consts, [array for array, used in read if used], program.numbers)
+        for axis in (axis for array in outputs for axis in array):
+            fix(axis, "output")
 
     def run(
         self, jaxpr: Any, consts: Sequence[Any], arrays: Sequence[Array], numbers: dict[Any, int], place: str = ""
@@ -214,3 +260,30 @@ def _fix_what_is_dropped(parameters: dict[str, Array], met: list[Meeting]) -> No
     for units in (units for array in parameters.values() for axis in array for units in units_of(axis)):
         if units not in used:
             units.reason = units.reason or UNUSED
+
+
+def _warn_of_what_stays(spec: PermutationSpec, parameters: dict[str, Array], reaching: dict[str, bool]) -> None:
+    """Says what a person should know before units are moved by this spec."""
+    sizes = {size: group for group, size in spec.sizes.items() if size > 1}
+    behind = {
+        path: sizes[size] for path in parameters for size in spec.shape(path) if not reaching[path] and size in sizes
+    }
+    if behind:
+        named = ", ".join(f"'{path}' (the size of {group})" for path, group in list(behind.items())[:5])
+        more = f" and {len(behind) - 5} more" if len(behind) > 5 else ""
+        warnings.warn(
+            f"{len(behind)} parameters do not reach the output and stay behind when units move: {named}{more}; if "
+            "another mode reads them, as evaluation reads running statistics, pass modes=[(apply, x)]",
+            LeftBehindWarning,
+            stacklevel=3,
+        )
+    for units in (units for array in parameters.values() for axis in array for units in units_of(axis)):
+        if units.beside and not units.reason:
+            places = [path for path, array in parameters.items() for axis in array if units in units_of(axis)]
+            if len(places) == 1:
+                warnings.warn(
+                    f"{units.size} units of '{places[0]}' may move only because they meet {units.beside}; if the "
+                    "value can be another, make it part of x",
+                    LeftBehindWarning,
+                    stacklevel=3,
+                )

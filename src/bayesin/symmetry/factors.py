@@ -18,7 +18,7 @@ and fixing all shrink the set of permutations that are left, so that a claim onc
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from itertools import accumulate, pairwise
 from math import gcd, prod
@@ -31,11 +31,12 @@ MOST_SPLITS = 32  # splits of a split of a … before units are fixed: an array 
 class Units:
     """Units that move together; compared by identity."""
 
-    __slots__ = ("is_sum", "merged_into", "parts", "reason", "size", "splits")
+    __slots__ = ("beside", "is_sum", "merged_into", "parts", "reason", "size", "splits")
 
-    def __init__(self, size: int, reason: str = "", splits: int = 0):
+    def __init__(self, size: int, reason: str = "", splits: int = 0, beside: str = ""):
         self.size = size
         self.reason = reason  # why they are fixed; empty while they are free
+        self.beside = beside  # a closed-over value that they met and that is constant only as its numbers are
         self.splits = splits  # how many splits of larger units made these
         self.merged_into: Units | None = None
         self.parts: tuple[Axis, ...] = ()  # once refined: (outer, inner), or parts one behind the other
@@ -47,6 +48,7 @@ class Constant:
     """A factor along which an array does not change."""
 
     size: int
+    value: str = field(default="", compare=False)  # names a closed-over value whose numbers happen to be equal
 
 
 class Tag:
@@ -102,9 +104,9 @@ def fixed(size: int, reason: str) -> Axis:
     return (Units(size, reason),) if size != 1 else ()
 
 
-def constant(size: int) -> Axis:
-    """An axis along which nothing changes."""
-    return (Constant(size),) if size != 1 else ()
+def constant(size: int, value: str = "") -> Axis:
+    """An axis along which nothing changes; `value` names a closed-over one that could be another."""
+    return (Constant(size, value),) if size != 1 else ()
 
 
 def plus(axes: Sequence[Axis], tag: Tag | None = None) -> Axis:
@@ -176,8 +178,12 @@ def join(left: Axis, right: Axis) -> Axis:
     borders of both, and joined term by term.
     """
     left, right = resolve(left), resolve(right)
-    if not left or not right or is_constant(left) or is_constant(right):
-        return (right if is_constant(left) else left) if left and right else left or right
+    if not left or not right:
+        return left or right
+    for one, other in ((left, right), (right, left)):
+        if is_constant(one):
+            _note(other, next((factor.value for factor in one if isinstance(factor, Constant)), ""))
+            return other
     if not (_has_sum(left) and _has_sum(right)):
         for one, other in ((left, right), (right, left)):
             if _is_fixed(one) and _is_one_factor(one) and _is_one_factor(other):
@@ -269,7 +275,9 @@ def _split_factor(factor: Factor, borders: list[int]) -> list[Axis]:
     if factor.reason:
         return [fixed(size, factor.reason) for size in sizes]
     factor.is_sum = True
-    factor.parts = tuple((Units(size, splits=factor.splits + 1),) if size != 1 else () for size in sizes)
+    factor.parts = tuple(
+        (Units(size, splits=factor.splits + 1, beside=factor.beside),) if size != 1 else () for size in sizes
+    )
     return list(factor.parts)
 
 
@@ -372,7 +380,8 @@ def _divide(factor: Factor, inner: int) -> tuple[Axis, Axis]:
         outer = Sum(outers, tag) if isinstance(factor, Sum) else Choice(outers, tag)
         return resolve((outer,)), resolve((Choice(inners, tag),))
     factor.is_sum = False
-    outer, part = (Units(size, factor.reason, factor.splits) for size in (factor.size // inner, inner))
+    sizes = (factor.size // inner, inner)
+    outer, part = (Units(size, factor.reason, factor.splits, factor.beside) for size in sizes)
     factor.parts = ((outer,), (part,))
     return factor.parts
 
@@ -428,7 +437,7 @@ def _merge(left: Factor, right: Factor) -> Factor:
         left, right = _root(left), _root(right)
         if left is not right and not (left.reason and right.reason):
             right.merged_into, left.reason = left, left.reason or right.reason
-            left.splits = max(left.splits, right.splits)
+            left.splits, left.beside = max(left.splits, right.splits), left.beside or right.beside
         return left
     return right if isinstance(left, Constant) else left
 
@@ -439,6 +448,12 @@ def _merge_tags(tags: list[Tag]) -> Tag:
         if other is not first:
             other.merged_into = first
     return first
+
+
+def _note(axis: Axis, value: str) -> None:
+    """Remembers that units met a value that is constant by its numbers."""
+    for units in units_of(axis) if value else ():
+        units.beside = units.beside or value
 
 
 def _cuts(axis: Axis, last: Factor) -> bool:
@@ -486,7 +501,7 @@ def _collect(factor: Factor, leaves: list[Factor]) -> None:
         same = all(option == options[0] for option in options)
         leaves.extend(options[0] if same else (Choice(options, factor.tag),))
     elif leaves and isinstance(leaves[-1], Constant):
-        leaves[-1] = Constant(leaves[-1].size * factor.size)
+        leaves[-1] = Constant(leaves[-1].size * factor.size, leaves[-1].value or factor.value)
     else:
         leaves.append(factor)
 

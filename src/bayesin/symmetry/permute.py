@@ -127,6 +127,11 @@ def permute(tree: Tree, spec: PermutationSpec, perms: Perms) -> Tree:
     return jax.tree.unflatten(jax.tree.structure(tree), moved)
 
 
+def move_one(leaf: Any, spec: PermutationSpec, perms: Perms, path: str) -> Any:
+    """Returns one parameter with its units reordered; `perms` fit the spec."""
+    return _move(leaf, layouts(spec)[path], perms, identity_groups(perms))
+
+
 def gather(array: Any, layout: Layout, perms: Mapping[str, Any], skip: frozenset[str] = frozenset()) -> Any:
     """Returns a piece in factored shape, leading axes allowed, with every group moved except those in `skip`."""
     rank = len(layout.groups)

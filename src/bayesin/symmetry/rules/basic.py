@@ -127,14 +127,15 @@ def closed_over(value: Any) -> Array:
 
 def _closed_over_axis(array: np.ndarray, number: int) -> Axis:
     rows = np.moveaxis(array, number, 0).reshape(array.shape[number], -1)
+    value = f"a closed-over value of shape {array.shape}, whose numbers are equal along axis {number}"
     changes = np.flatnonzero((rows[1:] != rows[:-1]).any(axis=1)) + 1
     run = gcd(*changes.tolist(), len(rows))
     heads = rows[::run]
     period = next(p for p in range(1, len(heads) + 1) if _repeats(heads, p))
     if period == len(heads) and 0 < len(changes) < min(FEW, len(rows) - 1):
         ends = [0, *changes.tolist(), len(rows)]
-        return plus([constant(stop - start) for start, stop in pairwise(ends)])
-    return constant(len(heads) // period) + fixed(period, VARIES) + constant(run)
+        return plus([constant(stop - start, value) for start, stop in pairwise(ends)])
+    return constant(len(heads) // period, value) + fixed(period, VARIES) + constant(run, value)
 
 
 def _repeats(rows: np.ndarray, period: int) -> bool:
