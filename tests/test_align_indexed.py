@@ -266,15 +266,32 @@ def test_similarities_given_outright(name):
     np.testing.assert_allclose(found.objective, -2 * best, rtol=1e-12)
 
 
+def test_a_similarity_across_fixed_factors_is_read_within_them():
+    spec = ONE_FAMILY["layers, heads, dimensions"]
+    full = np.random.default_rng(0).normal(size=(2, 2, 2, 2, 2, 2))  # layers and heads of target and source, units
+    within = np.stack([full[layer, :, layer] for layer in range(2)])
+    results = [
+        align(random_tree(spec, 0), random_tree(spec, 1), spec, key=KEY, cost=Given({"q": matrix}))
+        for matrix in (full, within)
+    ]
+    assert_same_perms(results[0].perms, results[1].perms)
+    assert results[0].objective == results[1].objective < results[0].history[0]
+
+
+class Given:
+    """A cost all of whose evidence is given."""
+
+    def __init__(self, matrices):
+        self.matrices = matrices
+
+    def similarities(self, target, source, spec):
+        return {group: costs.GroupSimilarity(matrix) for group, matrix in self.matrices.items()}
+
+
 def test_a_cost_that_gives_a_similarity_of_the_wrong_shape_is_refused():
     spec = ONE_FAMILY["heads"]
-
-    class Mine:
-        def similarities(self, target, source, spec):
-            return {"q": costs.GroupSimilarity(np.zeros((3, 3)))}
-
     with pytest.raises(ConfigError, match=r"needs finite numbers of shape \(3, 3, 2, 2\)"):
-        align(random_tree(spec, 0), random_tree(spec, 1), spec, key=KEY, cost=Mine())
+        align(random_tree(spec, 0), random_tree(spec, 1), spec, key=KEY, cost=Given({"q": np.zeros((3, 3))}))
 
 
 def test_many_and_compact_know_indexed_groups():

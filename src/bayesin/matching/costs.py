@@ -388,7 +388,7 @@ def _within_fixed(matrix: np.ndarray, spec: PermutationSpec, group: str) -> np.n
     outer = spec.outer(group)
     for place in reversed([i for i, name in enumerate(outer) if name not in spec.sizes]):
         if matrix.shape[place] == matrix.shape[len(outer) + place]:
-            # the diagonal stands last; the axes of the source that are left begin one place earlier each time
+            # a diagonal stands last; taken from the last factor on, they leave the places before it as they are
             matrix = np.moveaxis(np.diagonal(matrix, 0, place, len(outer) + place), -1, place)
     return matrix
 
