@@ -111,7 +111,7 @@ def scalars_and_unusual_shapes(p, x):
     return x @ p["w1"] + p["beta"]
 
 
-@theory(X, "router: 5 e, up: e 5 h, down: e h 4", e=3, h=6)
+@theory(X, "router: 5 e, up: e 5 h[e], down: e h[e] 4", e=3, h=6)
 def mixture_of_experts(p, x):
     gates = jax.nn.softmax(x @ p["router"])
     hidden = jax.nn.relu(jnp.einsum("ni,eih->neh", x, p["up"]))
@@ -167,8 +167,8 @@ def pooling(p, x):
     return x.reshape(len(x), -1) @ p["head"]
 
 
-@theory(IMAGES, "k0: 3 3 3 g*a, k1: 3 3 a g*b, b1: g*b, head: g*b 4", g=3, a=2, b=4)
-@theory(IMAGES, "k0: 3 3 3 g*a, k1: 3 3 a g*b, b1: g*b, head: g*b 4", "square", g=3, a=3, b=3)
+@theory(IMAGES, "k0: 3 3 3 g*a[g], k1: 3 3 a[g] g*b[g], b1: g*b[g], head: g*b[g] 4", g=3, a=2, b=4)
+@theory(IMAGES, "k0: 3 3 3 g*a[g], k1: 3 3 a[g] g*b[g], b1: g*b[g], head: g*b[g] 4", "square", g=3, a=3, b=3)
 def grouped_convolution(p, x):
     x = jax.nn.relu(conv(x, p["k0"]))
     x = jax.nn.relu(conv(x, p["k1"], groups=3) + p["b1"])
@@ -176,7 +176,14 @@ def grouped_convolution(p, x):
 
 
 @theory(IMAGES, "k0: 3 3 3 a, depth: 3 3 1 a, b: a, point: 1 1 a b, head: b 4", a=6, b=5)
-@theory(IMAGES, "k0: 3 3 3 a, depth: 3 3 1 a*m, b: a*m, point: 1 1 a*m b, head: b 4", "two outputs", a=6, m=2, b=5)
+@theory(
+    IMAGES,
+    "k0: 3 3 3 a, depth: 3 3 1 a*m[a], b: a*m[a], point: 1 1 a*m[a] b, head: b 4",
+    "two outputs",
+    a=6,
+    m=2,
+    b=5,
+)
 def depthwise(p, x):
     x = jax.nn.relu(conv(x, p["k0"]))
     x = jax.nn.relu(conv(x, p["depth"], groups=6) + p["b"])
@@ -212,7 +219,7 @@ def group_norm_of_one_group(p, x):
     return _group_norm(p, x, 1)
 
 
-@theory(IMAGES, "k: 3 3 3 g*a, gain bias: g*a, head: g*a 4", g=3, a=2)
+@theory(IMAGES, "k: 3 3 3 g*a[g], gain bias: g*a[g], head: g*a[g] 4", g=3, a=2)
 def group_norm_of_three_groups(p, x):
     return _group_norm(p, x, 3)
 
@@ -273,23 +280,23 @@ def _padding_shortcut(p, x, low, high):
     return x.mean((1, 2)) @ p["head"]
 
 
-# Old channels stand in the middle of the new ones: both are blocks of 2, and all blocks move alike.
-@theory(IMAGES, "stem: 3 3 3 2*s, a: 3 3 2*s h, b: 3 3 h 4*s, head: 4*s 4", s=2, h=5)
+# Old channels stand in the middle of the new ones, which move on their own before and behind them.
+@theory(IMAGES, "stem: 3 3 3 s, a: 3 3 s h, b: 3 3 h u+s+v, head: u+s+v 4", s=4, u=2, v=2, h=5)
 def padding_shortcut_around(p, x):
     return _padding_shortcut(p, x, 2, 2)
 
 
-@theory(IMAGES, "stem: 3 3 3 s, a: 3 3 s h, b: 3 3 h 2*s, head: 2*s 4", s=4, h=5)
+@theory(IMAGES, "stem: 3 3 3 s, a: 3 3 s h, b: 3 3 h s+v, head: s+v 4", s=4, v=4, h=5)
 def padding_shortcut_behind(p, x):
     return _padding_shortcut(p, x, 0, 4)
 
 
-@theory(IMAGES, "stem: 3 3 3 4, a: 3 3 4 h, b: 3 3 h 8, head: 8 4", h=5)
-def padding_shortcut_that_blocks_cannot_express(p, x):
+@theory(IMAGES, "stem: 3 3 3 s, a: 3 3 s h, b: 3 3 h 1+s+v, head: 1+s+v 4", s=4, v=3, h=5)
+def padding_shortcut_of_unequal_parts(p, x):
     return _padding_shortcut(p, x, 1, 3)
 
 
-@theory(IMAGES, "k0: 3 3 3 2*a, k1: 3 3 2*a a, head: 3*a 4", a=2)
+@theory(IMAGES, "k0: 3 3 3 a, k1: 3 3 a b, head: a+b 4", a=4, b=2)
 def concatenated_features(p, x):
     x = conv(x, p["k0"])
     x = jnp.concatenate([x, jax.nn.relu(conv(x, p["k1"]))], -1)
@@ -313,7 +320,14 @@ def pixel_shuffle(p, x):
 
 
 # 6 channels are (2, 3) before the shuffle and (3, 2) behind it, and are cut as (2, 3) again.
-@theory(IMAGES, "k0: 3 3 3 2*a, k1: 1 1 a 6, k2: 1 1 3 2*b, head: 2*b 2", a=3, b=2)
+@theory(
+    IMAGES,
+    "k0: 3 3 3 fix*a[fix], k1: 1 1 a[fix] fix*3, k2: 1 1 3 fixed*b[fixed], head: fixed*b[fixed] 2",
+    a=3,
+    b=2,
+    fix=2,
+    fixed=2,
+)
 def channel_shuffle(p, x):
     """ShuffleNet: grouped convolution, then groups and channels of a group change places."""
     x = conv(x, p["k0"])
@@ -326,13 +340,13 @@ def _batch_groups(x, kernel):
     return lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=NHWC, batch_group_count=2)
 
 
-@theory(normal(0, 6, 4, 4, 3), "w: 3 a, k: 3 3 a 2*b, head: 2*b 2", a=5, b=4)
+@theory(normal(0, 6, 4, 4, 3), "w: 3 a, k: 3 3 a fix*b[fix], head: fix*b[fix] 2", a=5, b=4, fix=2)
 def batch_groups(p, x):
     """The transpose of a grouped convolution: 2 groups of 3 examples become groups of the features."""
     return _batch_groups(x @ p["w"], p["k"]).mean((1, 2)) @ p["head"]
 
 
-@theory(normal(0, 2, 3), "images: g*n 4 4 c, k: 3 3 c g*o, read: g*o", g=2, n=3, c=3, o=4)
+@theory(normal(0, 2, 3), "images: g*n[g] 4 4 c, k: 3 3 c g*o[g], read: g*o[g]", g=2, n=3, c=3, o=4)
 def batch_groups_of_a_parameter(p, x):
     """Nothing else fixes the batch here, so that it may move, and so may its groups."""
     y = _batch_groups(jnp.tanh(p["images"]), p["k"])
@@ -358,33 +372,33 @@ def heads(x, count):
     return x.reshape(*x.shape[:-1], count, -1)
 
 
-@theory(TEXT, "q k: 6 h*a, v: 6 h*b, o: h*b 6", h=H, a=K, b=K)
+@theory(TEXT, "q k: 6 h*a[h], v: 6 h*b[h], o: h*b[h] 6", h=H, a=K, b=K)
 def separate_projections(p, x):
     q, k, v = (heads(x @ p[name], H) for name in "qkv")
     return attend(q, k, v, causal=True).reshape(2, T, H * K) @ p["o"]
 
 
-@theory(TEXT, "q k: 6 h a, v: 6 h b, o: h b 6", h=H, a=K, b=5)
+@theory(TEXT, "q k: 6 h a[h], v: 6 h b[h], o: h b[h] 6", h=H, a=K, b=5)
 def kernels_of_three_axes(p, x):
     """Kernels of shape (features, heads, features of a head), as in Flax."""
     q, k, v = (jnp.einsum("btd,dhk->bthk", x, p[name]) for name in "qkv")
     return jnp.einsum("bthk,hkd->btd", attend(q, k, v), p["o"])
 
 
-# One axis holds query, key and value: one permutation of a head's features serves all three.
-@theory(TEXT, "qkv: 6 3*h*a, b: 3*h*a, o: h*a 6", h=H, a=K)
+# One axis holds query, key and value: the features of the first two are one group, those of the value another.
+@theory(TEXT, "qkv: 6 2*h*a[h]+h*c[h], b: 2*h*a[h]+h*c[h], o: h*c[h] 6", h=H, a=K, c=K)
 def fused_projection(p, x):
     q, k, v = (heads(y, H) for y in jnp.split(x @ p["qkv"] + p["b"], 3, axis=-1))
     return attend(q, k, v).reshape(2, T, H * K) @ p["o"]
 
 
-@theory(TEXT, "qkv: 6 h*3*a, o: h*a 6", h=H, a=K)
+@theory(TEXT, "qkv: 6 h*(2*a[h]+c[h]), o: h*c[h] 6", h=H, a=K, c=K)
 def fused_projection_with_heads_outside(p, x):
     q, k, v = jnp.moveaxis((x @ p["qkv"]).reshape(2, T, H, 3, K), -2, 0)
     return attend(q, k, v).reshape(2, T, H * K) @ p["o"]
 
 
-@theory(TEXT, "q: 6 g*r*a, k: 6 g*a, v: 6 g*b, o: g*r*b 6", g=2, r=2, a=K, b=K)
+@theory(TEXT, "q: 6 g*r[g]*a[g], k: 6 g*a[g], v: 6 g*b[g], o: g*r[g]*b[g] 6", g=2, r=2, a=K, b=K)
 def grouped_queries(p, x):
     """Four query heads, two key and value heads: each of those serves two queries."""
     q, k, v = heads(x @ p["q"], 4).reshape(2, T, 2, 2, K), heads(x @ p["k"], 2), heads(x @ p["v"], 2)
@@ -392,7 +406,7 @@ def grouped_queries(p, x):
     return jnp.einsum("bgqts,bsgk->btgqk", scores, v).reshape(2, T, 4 * K) @ p["o"]
 
 
-@theory(TEXT, "q: 6 g*r*a, k: 6 g*a, v: 6 g*b, o: g*r*b 6", g=2, r=2, a=K, b=K)
+@theory(TEXT, "q: 6 g*r[g]*a[g], k: 6 g*a[g], v: 6 g*b[g], o: g*r[g]*b[g] 6", g=2, r=2, a=K, b=K)
 def grouped_queries_with_keys_repeated(p, x):
     q, k, v = heads(x @ p["q"], 4), heads(x @ p["k"], 2), heads(x @ p["v"], 2)
     return attend(q, jnp.repeat(k, 2, axis=2), jnp.repeat(v, 2, axis=2)).reshape(2, T, 4 * K) @ p["o"]
@@ -410,7 +424,7 @@ def _rotary(p, x, rotate):
 
 
 # Every pair of features turns at a speed of its own, so that queries and keys cannot move at all.
-@theory(TEXT, "q k: 6 h*4, v: 6 h*b, o: h*b 6", h=H, b=K)
+@theory(TEXT, "q k: 6 h*4, v: 6 h*b[h], o: h*b[h] 6", h=H, b=K)
 def rotary_in_halves(p, x):
     def rotate(x):
         angle = jnp.arange(T)[:, None] / 10 ** jnp.arange(K // 2)
@@ -421,7 +435,7 @@ def rotary_in_halves(p, x):
     return _rotary(p, x, rotate)
 
 
-@theory(TEXT, "q k: 6 h*4, v: 6 h*b, o: h*b 6", h=H, b=K)
+@theory(TEXT, "q k: 6 h*4, v: 6 h*b[h], o: h*b[h] 6", h=H, b=K)
 def rotary_interleaved(p, x):
     def rotate(x):
         angle = jnp.arange(T)[:, None, None] / 10 ** jnp.arange(K // 2)
@@ -434,7 +448,7 @@ def rotary_interleaved(p, x):
 
 @theory(
     TOKENS,
-    "table: 5 s, position: 3 s, q k: s h a, v: s h b, o: h b s, up: s m, down: m s, head: s 5",
+    "table: 5 s, position: 3 s, q k: s h a[h], v: s h b[h], o: h b[h] s, up: s m, down: m s, head: s 5",
     s=D, h=H, a=K, b=K, m=7,
 )  # fmt: skip
 def language_model(p, tokens):
@@ -538,7 +552,7 @@ def rnn_unrolled(p, x):
     return h @ p["head"]
 
 
-@theory(FLAT, "embed: 3 s, layers/up: 3 s h, layers/down: 3 h s, head: s 2", s=N, h=5)
+@theory(FLAT, "embed: 3 s, layers/up: fix s h[fix], layers/down: fix h[fix] s, head: s 2", fix=3, s=N, h=5)
 def layers_under_scan(p, x):
     """One stack of kernels for all layers: one permutation serves all of them."""
     h, _ = lax.scan(lambda h, w: (h + jnp.tanh(h @ w["up"]) @ w["down"], None), x @ p["embed"], p["layers"])
@@ -600,13 +614,13 @@ def jit_remat_and_vmap(p, x):
     return jax.vmap(lambda x: layer(p["l1"], layer(p["l0"], x)) @ p["head"])(x)
 
 
-@theory(FLAT, "w0: e 3 a, w1: e a 2", e=4, a=N)
+@theory(FLAT, "w0: e 3 a[e], w1: e a[e] 2", e=4, a=N)
 def ensemble_under_vmap(p, x):
-    """Members side by side: they may change places, and each has the same hidden units."""
+    """Members side by side: they may change places, and each has hidden units of its own."""
     return jax.vmap(lambda w0, w1: jax.nn.relu(x @ w0) @ w1)(p["w0"], p["w1"]).mean(0)
 
 
-@theory(FLAT, "w0: e 3 a, w1: e a 2", e=4, a=N)
+@theory(FLAT, "w0: e 3 a[e], w1: e a[e] 2", e=4, a=N)
 def ensemble_under_map(p, x):
     """A scan without a carry is a map: its steps do not follow one another."""
     return lax.map(lambda w: jax.nn.relu(x @ w[0]) @ w[1], (p["w0"], p["w1"])).sum(0)
@@ -678,7 +692,7 @@ def hypernetwork(p, x):
     return jnp.tanh(x @ (p["code"] @ p["hyper"]).reshape(3, 6)) @ p["head"]
 
 
-@theory(LONG, "w: 3 a*p, head: a 2", a=5, p=3)
+@theory(LONG, "w: 3 a*p[a], head: a 2", a=5, p=3)
 def maxout(p, x):
     return (x @ p["w"]).reshape(2, 8, 5, 3).max(-1) @ p["head"]
 
@@ -705,7 +719,7 @@ def gradient_of_a_network(p, x):
     return jax.grad(lambda x: jnp.tanh(jnp.tanh(x @ p["w0"]) @ p["w1"]).sum())(x)
 
 
-@theory(LONG, "w: c 3 k, head: c*k 2", c=4, k=5)
+@theory(LONG, "w: c 3 k[c], head: c*k[c] 2", c=4, k=5)
 def capsules(p, x):
     votes = jnp.einsum("btd,cdk->btck", x, p["w"])
     logits = jnp.zeros(votes.shape[:3])
@@ -724,7 +738,7 @@ def quantised(p, x):
     return p["codes"][nearest] @ p["head"]
 
 
-@theory(LONG, "router: 3 4, up: 4 3 h, down: 4 h 2", h=5)
+@theory(LONG, "router: 3 4, up: fix 3 h[fix], down: fix h[fix] 2", h=5, fix=4)
 def two_experts_a_token(p, x):
     """Routing by rank: experts are told apart by their number, their hidden units are free."""
     best, which = lax.top_k(x @ p["router"], 2)
@@ -733,7 +747,7 @@ def two_experts_a_token(p, x):
     return jnp.einsum("bte,bteh,eho->bto", gates, hidden, p["down"])
 
 
-@theory(LONG, "q k: 3 2 a, v: 3 2 b, o: 2 b 3", a=4, b=4)
+@theory(LONG, "q k: 3 fix a[fix], v: 3 fix b[fix], o: fix b[fix] 3", a=4, b=4, fix=2)
 def slopes(p, x):
     """Every head forgets at a speed of its own, so that heads are fixed and their features are not."""
     q, k, v = (jnp.einsum("btd,dhk->bthk", x, p[name]) for name in "qkv")
@@ -742,7 +756,7 @@ def slopes(p, x):
     return jnp.einsum("bhts,bshk,hko->bto", jax.nn.softmax(scores), v, p["o"])
 
 
-@theory(LONG, "q: 3 g*r a, k: 3 g a, v: 3 g b, o: g*r b 3", g=2, r=2, a=4, b=4)
+@theory(LONG, "q: 3 g*r[g] a[g], k: 3 g a[g], v: 3 g b[g], o: g*r[g] b[g] 3", g=2, r=2, a=4, b=4)
 def attention_of_the_library(p, x):
     q, k, v = (jnp.einsum("btd,dhk->bthk", x, p[name]) for name in "qkv")
     return jnp.einsum("bthk,hko->bto", jax.nn.dot_product_attention(q, k, v, is_causal=True), p["o"])

@@ -12,18 +12,7 @@ from pathlib import Path
 import jax
 import pytest
 
-PROMOTING = (  # networks of all kinds, and whole programs
-    *(
-        "test_adapters",
-        "test_discover",
-        "test_jaxprs",
-        "test_symmetry_",
-        "test_verify",
-        "test_models",
-    ),  # networks of all kinds
-    *("test_cli_", "test_demo", "test_campaign", "test_reproduce", "test_reliability", "test_hmc_cli"),
-    *("test_examples", "test_docs", "test_readme"),
-)
+PROMOTING = ("test_discover", "test_examples", "test_docs", "test_readme")  # networks as users write them
 REPOSITORY = Path(__file__).resolve().parents[1]
 UNPACK = REPOSITORY.parent / "shared" / "data" / "unpack.py"
 COMPILED = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
@@ -54,13 +43,26 @@ def pytest_configure(config):
 def _no_silent_promotion(request):
     """No dtype or rank is promoted in silence: what runs here runs the same under x64 and in half precision.
 
-    Tests marked `promotes`, and the files below, use libraries or networks as users write them, `x @ w + b`.
+    Tests marked `promotes`, and the files above, use libraries or networks as users write them, `x @ w + b`.
     """
     if request.node.get_closest_marker("promotes") is not None or request.path.name.startswith(PROMOTING):
         yield
         return
     with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):
         yield
+
+
+@pytest.fixture(scope="module")
+def quickly_compiled():
+    """For files that show the steps of whole programs: XLA leaves out most optimisations, and a third of the time.
+
+    What was compiled so is forgotten after the file, lest it meet a program compiled as users have it, whose last
+    bits differ.
+    """
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+    jax.clear_caches()
 
 
 @pytest.fixture(scope="session")

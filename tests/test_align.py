@@ -91,6 +91,31 @@ def test_a_tensor_of_three_groups():
     np.testing.assert_allclose(result.objective, best, rtol=1e-12)
 
 
+@pytest.mark.parametrize("cost", ["wasserstein", "means", "kl"])
+@pytest.mark.parametrize("spec", [mlp_spec(3, 4, 4, 2), QUADRATIC["gates"]], ids=["mlp", "gates"])
+def test_no_permutation_is_below_the_bound(spec, cost):
+    for seed in range(3):
+        target, source = random_gaussian(spec, seed), random_gaussian(spec, seed + 50)
+        best = min(cost_by_definition(target, source, spec, perms, cost) for perms in all_perms(spec))
+        results = [
+            align(target, source, spec, key=KEY, cost=cost),
+            align(target, source, spec, key=KEY, cost=cost, order=[]),
+        ]
+        for result in results:
+            assert result.objective - result.gap <= best <= result.objective * (1 + 1e-12)
+            assert f"at most {result.gap:.3g} above the best" in repr(result)
+        bounds = [result.objective - result.largest_gain() for result in results]
+        np.testing.assert_allclose(*bounds, rtol=1e-9, atol=1e-9)  # wherever a search has ended
+
+
+def test_the_bound_is_near_where_the_evidence_is_fixed():
+    spec = PermutationSpec.parse({"w": ["50", "g0"]}, {"g0": 8})
+    target = random_tree(spec, 0)
+    source = {"w": permute(target, spec, spec.random(KEY))["w"] + 0.1 * random_tree(spec, 1)["w"]}
+    result = align(target, source, spec, key=KEY)
+    assert result.objective > 1.0 and result.gap <= 1e-9 * result.objective
+
+
 # The correct KL
 
 

@@ -44,8 +44,8 @@ def theory(x, axes: str, **sizes: int):
 @theory(
     IMAGES,
     "layers/0/kernel: 3 3 3 a, layers/0/bias layers/1/scale layers/1/bias layers/1/mean layers/1/var: a,"
-    "layers/4/kernel: 3 3 a g*c, layers/4/bias layers/5/scale layers/5/bias: g*c,"
-    "layers/9/kernel: 4*g*c 5, layers/9/bias: 5",
+    "layers/4/kernel: 3 3 a g*c[g], layers/4/bias layers/5/scale layers/5/bias: g*c[g],"
+    "layers/9/kernel: 4*g*c[g] 5, layers/9/bias: 5",
     a=4, g=3, c=2,
 )  # fmt: skip
 def nnx_convolutions_with_batch_and_group_norm():
@@ -67,8 +67,8 @@ def nnx_convolutions_with_batch_and_group_norm():
 
 @theory(
     SEQUENCES,
-    "query/kernel key/kernel: 8 h a, value/kernel: 8 h b, out/kernel: h b 8,"
-    "query/bias key/bias: h a, value/bias: h b, out/bias: 8",
+    "query/kernel key/kernel: 8 h a[h], value/kernel: 8 h b[h], out/kernel: h b[h] 8,"
+    "query/bias key/bias: h a[h], value/bias: h b[h], out/bias: 8",
     h=2, a=3, b=3,
 )  # fmt: skip
 def nnx_attention():
@@ -138,12 +138,12 @@ class LinenLayer(nn.Module):
 @theory(
     TOKENS,
     "params/Embed_0/embedding: 7 s, params/LayerNorm_0/scale params/RMSNorm_0/scale: s,"
-    "params/MultiHeadDotProductAttention_0/query/kernel params/MultiHeadDotProductAttention_0/key/kernel: s h a,"
-    "params/MultiHeadDotProductAttention_0/value/kernel: s h b,"
-    "params/MultiHeadDotProductAttention_0/out/kernel: h b s,"
-    "params/ScanLinenLayer_0/up/kernel: 3 s m, params/ScanLinenLayer_0/down/kernel: 3 m s,"
-    "params/ScanLinenLayer_0/down/bias: 3 s",
-    s=8, h=2, a=4, b=4, m=5,
+    "params/MultiHeadDotProductAttention_0/query/kernel params/MultiHeadDotProductAttention_0/key/kernel: s h a[h],"
+    "params/MultiHeadDotProductAttention_0/value/kernel: s h b[h],"
+    "params/MultiHeadDotProductAttention_0/out/kernel: h b[h] s,"
+    "params/ScanLinenLayer_0/up/kernel: fix s m[fix], params/ScanLinenLayer_0/down/kernel: fix m[fix] s,"
+    "params/ScanLinenLayer_0/down/bias: fix s",
+    s=8, h=2, a=4, b=4, m=5, fix=3,
 )  # fmt: skip
 def linen_language_model():
     return models.from_linen(LinenLanguageModel(), TOKENS)
@@ -162,8 +162,8 @@ class LinenConvolutions(nn.Module):
 @theory(
     IMAGES,
     "params/Conv_0/kernel: 3 3 3 a, params/Conv_0/bias: a, params/Conv_1/kernel: 3 3 a b,"
-    "params/WeightNorm_0/Conv_1%2Fkernel%2Fscale: b, params/DenseGeneral_0/kernel: 16*b c d,"
-    "params/DenseGeneral_1/kernel: c d 5",
+    "params/WeightNorm_0/Conv_1%2Fkernel%2Fscale: b, params/DenseGeneral_0/kernel: 16*b c d[c],"
+    "params/DenseGeneral_1/kernel: c d[c] 5",
     a=6, b=4, c=2, d=3,
 )  # fmt: skip
 def linen_convolutions_and_dense_general():
@@ -229,7 +229,7 @@ class RotaryAttention(eqx.Module):
 @theory(
     SEQUENCES,
     "attention/query_proj/weight attention/key_proj/weight: h*4 8,"
-    "attention/value_proj/weight: h*b 8, attention/output_proj/weight: 8 h*b",
+    "attention/value_proj/weight: h*b[h] 8, attention/output_proj/weight: 8 h*b[h]",
     h=2, b=4,
 )  # fmt: skip
 def equinox_rotary_attention():
@@ -238,8 +238,8 @@ def equinox_rotary_attention():
 
 @theory(
     IMAGES.transpose(0, 3, 1, 2),
-    "layers/0/weight: g*a 3 3 3, layers/0/bias: g*a 1 1, layers/1/weight layers/1/bias: g*a,"
-    "layers/3/weight: g*b a 3 3, layers/3/bias: g*b 1 1, layers/7/weight: 3 g*b*4, layers/7/bias: 3",
+    "layers/0/weight: g*a[g] 3 3 3, layers/0/bias: g*a[g] 1 1, layers/1/weight layers/1/bias: g*a[g],"
+    "layers/3/weight: g*b[g] a[g] 3 3, layers/3/bias: g*b[g] 1 1, layers/7/weight: 3 g*b[g]*4, layers/7/bias: 3",
     g=2, a=2, b=3,
 )  # fmt: skip
 def equinox_convolutions():
@@ -273,8 +273,8 @@ def haiku_recurrence():
     return models.from_haiku(hk.transform(lambda x: unrolled(hk.VanillaRNN(6), x)), SEQUENCES)
 
 
-# Input and state share one axis of one kernel, as a sum and not as a product: nothing may move there.
-@theory(SEQUENCES, "linear/w: 8 2, linear/b: 2, lstm%2Flinear/w: 16 32, lstm%2Flinear/b: 32")
+# Input and state share one axis of one kernel: a sum, of which only the state may move.
+@theory(SEQUENCES, "linear/w: h 2, linear/b: 2, lstm%2Flinear/w: 8+h 4*h, lstm%2Flinear/b: 4*h", h=8)
 def haiku_lstm_joins_its_input_in_one_axis():
     return models.from_haiku(hk.transform(lambda x: unrolled(hk.LSTM(8), x)), SEQUENCES)
 

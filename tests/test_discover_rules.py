@@ -51,7 +51,7 @@ UNIT_CASES = {
     "rev": (lambda h: h[:, ::-1] + h, "6"),
     "fft": (lambda h: jnp.fft.fft(h).real, "6"),
     "fft along the batch": (lambda h: jnp.fft.fft(h, axis=0).real, "a"),
-    "roll": (lambda h: jnp.roll(h, 1, -1), "6"),
+    "roll": (lambda h: jnp.roll(h, 1, -1), "a+1 -> 1+a"),
     "triangle": (lambda h: h @ jnp.tril(jnp.ones((6, 6))), "6"),
     "softmax": (jax.nn.softmax, "a"),
     "normalised": (lambda h: h / jnp.linalg.norm(h, axis=-1, keepdims=True), "a"),
@@ -62,25 +62,25 @@ UNIT_CASES = {
     "constant of one value": (lambda h: h + np.full(6, 2.0, np.float32), "a"),
     "counter": (lambda h: h * jnp.arange(6), "6"),
     "identity matrix": (lambda h: h @ jnp.eye(6), "6"),
-    "constant that repeats": (lambda h: h + np.array([1, 2, 1, 2, 1, 2], np.float32), "a*2"),
-    "constant in runs": (lambda h: h + np.array([1, 1, 1, 2, 2, 2], np.float32), "2*a"),
-    "constant in runs, computed": (lambda h: h + jnp.concatenate([jnp.zeros(3), jnp.ones(3)]), "2*a"),
-    "halves swapped": (lambda h: jnp.concatenate([h[:, 3:], h[:, :3]], -1), "2*a"),
+    "constant that repeats": (lambda h: h + np.array([1, 2, 1, 2, 1, 2], np.float32), "a[fix]*fix"),
+    "constant in runs": (lambda h: h + np.array([1, 1, 1, 2, 2, 2], np.float32), "a+b"),
+    "constant in runs, computed": (lambda h: h + jnp.concatenate([jnp.zeros(3), jnp.ones(3)]), "a+b"),
+    "halves swapped": (lambda h: jnp.concatenate([h[:, 3:], h[:, :3]], -1), "a+b -> b+a"),
     "split in three": (
         lambda h: jnp.concatenate(
             [f(z) for f, z in zip([jnp.sin, jnp.cos, jnp.tanh], jnp.split(h, 3, -1), strict=True)], -1
         ),
-        "3*a",
+        "a+b+c",
     ),
-    "unequal parts": (lambda h: jnp.concatenate([jnp.sin(h[:, :4]), h[:, 4:]], -1), "3*a"),
-    "parts without a common size": (lambda h: jnp.concatenate([jnp.sin(h[:, :1]), h[:, 1:]], -1), "6"),
+    "unequal parts": (lambda h: jnp.concatenate([jnp.sin(h[:, :4]), h[:, 4:]], -1), "a+b, of two sizes"),
+    "parts without a common size": (lambda h: jnp.concatenate([jnp.sin(h[:, :1]), h[:, 1:]], -1), "1+a"),
     "every second unit": (lambda h: jnp.stack([jnp.sin(h[:, ::2]), h[:, 1::2]], -1).reshape(-1, 6), "a*2"),
     "every second unit of a part": (lambda h: h.at[:, :3].add(h[:, 0:5:2]), "6"),
     "unstacked": (
         lambda h: jnp.concatenate([jnp.sin(a) for a in jnp.unstack(h.reshape(-1, 2, 3), axis=1)], -1),
-        "2*a",
+        "a+b",
     ),
-    "reshaped": (lambda h: jax.nn.softmax(h.reshape(-1, 2, 3), axis=1).reshape(-1, 6), "a*b"),
+    "reshaped": (lambda h: jax.nn.softmax(h.reshape(-1, 2, 3), axis=1).reshape(-1, 6), "a[b]*b"),
     "reshaped in two ways": (
         lambda h: (
             jax.nn.softmax(h.reshape(-1, 2, 3)).reshape(-1, 6) + jax.nn.softmax(h.reshape(-1, 3, 2)).reshape(-1, 6)
@@ -109,7 +109,7 @@ UNIT_CASES = {
     "pooled over nothing": (lambda h: lax.reduce_window(h, 0.0, lax.add, (1, 1), (1, 1), "VALID"), "a"),
     "interior padding": (lambda h: lax.pad(h, 0.0, ((0, 0, 0), (0, -5, 1))), "6"),
     # the same three units twice: the two copies may change places
-    "padding that removes": (lambda h: jnp.tile(lax.pad(h, 0.0, ((0, 0, 0), (0, -3, 0))), 2), "2*a -> b*a"),
+    "padding that removes": (lambda h: jnp.tile(lax.pad(h, 0.0, ((0, 0, 0), (0, -3, 0))), 2), "a+3 -> b[a]*a"),
     "unknown": (
         lambda h: jax.pure_callback(lambda h: np.asarray(h), jax.ShapeDtypeStruct(h.shape, h.dtype), h),
         "6",
@@ -138,14 +138,14 @@ UNIT_CASES = {
 }
 
 VECTOR_CASES = {
-    "units of a parameter alone": (lambda p: jnp.tanh(p["w"]).sum(), "w: a b", {"a": 4, "b": 3}),
+    "units of a parameter alone": (lambda p: jnp.tanh(p["w"]).sum(), "w: a[b] b", {"a": 4, "b": 3}),
     "matrix times its transpose": (lambda p: jnp.tanh(p["w"] @ p["w"].T).sum(), "w: a b", {"a": 4, "b": 3}),
     "matrix plus its transpose": (lambda p: jnp.tanh(p["w"] + p["w"].T).sum(), "w: a a", {"a": 4}),
     "trace": (lambda p: jnp.trace(jnp.tanh(p["w"])), "w: 4 4", {}),
     "determinant": (lambda p: jnp.linalg.det(p["w"]), "w: 3 3", {}),
     "batch axes of a product": (
         lambda p: jnp.tanh(jnp.einsum("bij,bjk->bik", p["u"], p["v"])).sum(),
-        "u: b i j, v: b j k",
+        "u: b i[b] j[b], v: b j[b] k[b]",
         {"b": 2, "i": 3, "j": 4, "k": 5},
     ),
     "products that do not cut alike": (
@@ -160,7 +160,7 @@ VECTOR_CASES = {
     ),
     "products that refine each other": (
         lambda p: jnp.tanh(p["u"].reshape(-1) * p["v"].reshape(-1)).sum(),
-        "u: a*b c, v: a b*c",
+        "u: a*b[a,c] c[a], v: a b[a,c]*c[a]",
         {"a": 2, "b": 4, "c": 3},
     ),
     "one group twice on one axis": (
@@ -177,7 +177,7 @@ VECTOR_CASES = {
         lambda p: jnp.tanh(
             jax.vmap(lambda w, u: lax.dynamic_slice(w, (jnp.where(u > 0, 1, 0), 0), (1, 5)))(p["w"], p["u"])
         ).sum(),
-        "w: a 3 b, u: a",
+        "w: a 3 b[a], u: a",
         {"a": 4, "b": 5},
     ),
     "dynamic updates under vmap": (
@@ -186,7 +186,7 @@ VECTOR_CASES = {
                 p["w"], p["u"], p["v"]
             )
         ).sum(),
-        "w: a 3 b, u: a, v: a b",
+        "w: a 3 b[a], u: a, v: a b[a]",
         {"a": 4, "b": 5},
     ),
     "indices that are units": (
@@ -224,13 +224,26 @@ VECTOR_CASES = {
 }
 
 
-SIZES = {"a": {"a": 6}, "2*a": {"a": 3}, "a*2": {"a": 3}, "3*a": {"a": 2}, "a*b": {"a": 2, "b": 3}, "6": {}}
+SIZES = {
+    "a": {"a": 6},
+    "2*a": {"a": 3},
+    "a*2": {"a": 3},
+    "a[b]*b": {"a": 2, "b": 3},
+    "a[fix]*fix": {"a": 3, "fix": 2},
+    "6": {},
+    "a+b": {"a": 3, "b": 3},
+    "a+b -> b+a": {"a": 3, "b": 3},
+    "a+b+c": {"a": 2, "b": 2, "c": 2},
+    "a+b, of two sizes": {"a": 4, "b": 2},
+    "1+a": {"a": 5},
+    "a+1 -> 1+a": {"a": 5},
+}
 
 
 def unit_case(name: str) -> Architecture:
     """x @ w -> function -> @ head: what becomes of the hidden units, on their way in and on their way out?"""
     function, axis = UNIT_CASES[name]
-    before, _, after = axis.partition(" -> ")
+    before, _, after = axis.partition(",")[0].partition(" -> ")
     sizes = SIZES.get(axis, {"a": 3, "b": 2})
     return Architecture(unit(function), X, f"w: 3 {before}, head: {after or before} 2", sizes)
 

@@ -14,6 +14,7 @@ ORDER = (
     "errors",
     "trees",
     "randomness",
+    "inputs",
     "jaxprs",
     "locks",
     "files",

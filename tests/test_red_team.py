@@ -4,10 +4,15 @@ Most need no training: what does shares the runs of two fixtures.
 """
 
 import dataclasses
+import errno
 import hashlib
+import io
 import json
+import os
+import re
 import resource
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,11 +21,15 @@ import jax
 import numpy as np
 import pytest
 
+import bayesin
 from bayesin.cli.main import main
-from bayesin.errors import ConfigError
+from bayesin.cli.output import Output
+from bayesin.errors import ArtifactError, ConfigError
 from bayesin.json_files import read_json, write_json
-from bayesin.lab.runs import RunConfig
+from bayesin.lab.runs import RunConfig, finished
+from bayesin.models import build
 from bayesin.randomness import seed_key
+from bayesin.store import describe, load_posterior, save_posterior
 
 TINY = ["--width", "4", "--depth", "1", "--members", "2", "--epochs", "1", "--batch", "20", "--test-samples", "4"]
 
@@ -136,8 +145,6 @@ def test_7_data_are_found_by_content(project, monkeypatch, capsys, where):
 
 
 def test_7_files_of_version_01_are_measured_with_a_warning(project, capsys):
-    from bayesin.store import describe, load_posterior, save_posterior
-
     for number in (0, 1):
         path = Path(f"run/posterior-{number}.safetensors")
         metadata = describe(path).metadata
@@ -195,7 +202,7 @@ def test_4_numbers_and_page_are_of_one_making(project, capsys):
     assert contents("b") == before
     with quota(50_000):  # the numbers can, the page of 4 MB cannot
         code, said = said_by(capsys, *BARRIER, "--key", "2")
-    assert code == 2 and "b/report.html: File too large" in said
+    assert code == 2 and "b/figures/barrier.png: File too large" in said
     assert contents("b").keys() == {"b/barrier.json"} and read_json("b/barrier.json")["key"] == 2
     assert said_by(capsys, "report", "b")[0] == 0  # of the numbers that are there
 
@@ -212,3 +219,131 @@ def test_14_a_planted_mark_gives_no_right_to_replace(project, capsys, mark):
     assert code == 2 and "--force" in said
     Path("al/.unfinished").unlink()
     assert contents("al") == before
+
+
+@pytest.mark.parametrize("name", ["posterior-1.safetensors", "results.json", "provenance.json"])
+def test_13_a_done_run_is_checked_and_repaired(project, capsys, name):
+    before, path = contents("run"), Path("run", name)
+    content = bytearray(path.read_bytes())
+    content[len(content) * 2 // 3] ^= 1
+    path.write_bytes(content if name != "provenance.json" else content[:-20])
+    code, said = said_by(capsys, *TRAIN)
+    after = contents("run")
+    assert code == 0 and "Done already" not in said
+    assert after.keys() == before.keys()
+    for changing in ("run/provenance.json", "run/metrics.jsonl"):  # times
+        after.pop(changing), before.pop(changing)
+    assert after == before
+    assert "Done already" in said_by(capsys, *TRAIN)[1]
+
+
+EDITS = {  # (file, field) -> what a hand or a stranger may have put there
+    ("results.json", "members"): [3, [None], [{"member": "x"}], {}],
+    ("results.json", "memory"): [[], 7, {"member": None}],
+    ("results.json", "steps"): ["many", None, [1]],
+    ("provenance.json", "train_seconds"): ["long", None, []],
+    ("provenance.json", "files"): [[], {"results.json": 5}],
+    ("config.json", "training"): [[], {"epochs": "x"}, {"epochs": [1]}],
+    ("config.json", "data"): ["points.npz", {"name": 7}],
+}
+
+
+@pytest.mark.parametrize(("file", "field"), EDITS)
+def test_19_edited_files_of_a_run_are_named_or_mended(project, capsys, monkeypatch, file, field):
+    module = sys.modules["bayesin.lab.runs.run"]  # the name means the function
+    monkeypatch.setattr(module, "_fit", lambda *_: pytest.fail("was trained again"))
+    content = read_json(f"run/{file}")
+    for value in EDITS[file, field]:
+        write_json(f"run/{file}", content | {field: value})
+        if file == "config.json":
+            code, said = said_by(capsys, *TRAIN)
+            assert code == 2 and "config" in said
+        else:
+            with pytest.raises(ArtifactError, match=f"run/{file}: '{field}"):
+                finished(Path("run"))
+
+
+@pytest.mark.parametrize("name", ["a\0b", "x" * 5000, "loop"])
+def test_20_odd_links_of_a_report_are_no_links(tmp_path, capsys, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    os.symlink("loop", "loop")
+    write_json("report.json", {"format": "bayesin-report", "version": 1, "files": [{"name": name}]})
+    assert said_by(capsys, "report", ".")[0] == 0 and Path("report.html").is_file()
+
+
+def test_21_names_from_files_are_looked_up_among_our_own():
+    """`VERDICTS["constructor"]` is a function, and the page stayed empty; the browser's tests open such a page."""
+    assets = Path(bayesin.__file__).parent / "lab" / "report" / "assets"
+    assert "Object.hasOwn(table, name)" in (assets / "core.js").read_text()
+    for script in assets.glob("*.js"):
+        assert not re.search(r"\[[a-z]+\.(verdict|role|tone)\] *\|\|", script.read_text()), script.name
+
+
+@pytest.mark.parametrize("shape", ["one axis", "one parameter", "many parameters"])
+def test_23_a_spec_of_thirty_thousand_groups_is_refused(tmp_path, capsys, shape):
+    groups = {f"g{number}": 1 for number in range(30_000)}
+    axes = {
+        "one axis": {"w": [" * ".join(groups)]},
+        "one parameter": {"w": [*groups]},
+        "many parameters": {f"w{number}": [group] for number, group in enumerate(groups)},
+    }
+    spec = {"format": "bayesin-spec", "version": 1, "groups": groups, "parameters": axes[shape]}
+    write_json(tmp_path / "spec.json", spec)
+    code, said = said_by(capsys, "explain", tmp_path / "spec.json")
+    assert code == 2 and "30,000 groups" in said
+    write_json(tmp_path / "few.json", spec | {"groups": {"g0": 1}, "parameters": {"w": [" * ".join(["g0"] * 40)]}})
+    code, said = said_by(capsys, "explain", tmp_path / "few.json")
+    assert code == 2 and "40 factors" in said
+
+
+def test_11_inputs_that_a_file_promises_are_paid_for_before_they_are_made(tmp_path, capsys):
+    model = {"name": "resnet20", "width": 1, "classes": 2}
+    params = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), small_resnet())
+    for number, side in enumerate((32, 2048)):
+        metadata = {"model": model | {"input_shape": [side, side, 1]}}
+        save_posterior(tmp_path / f"{number}.safetensors", params, metadata=metadata)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    path = tmp_path / "1.safetensors"
+    code, said = said_by(capsys, "align", path, path, "--out", tmp_path / "out")
+    assert code == 2 and "[2048, 2048, 1]" in said and "bytes" in said
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak < 300_000  # kB
+
+
+def small_resnet():
+    return jax.eval_shape(build("resnet20", (32, 32, 1), 2, width=1).init, jax.random.key(0))
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_9_output_survives_any_encoding(monkeypatch, encoding):
+    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    monkeypatch.setattr(sys, "stdout", stream)
+    out = Output()
+    out.line("at τ = ½: 0.5 ± 0.1, 3 × 4 – 漢")
+    out.table("τ", ["at τ", "±"], [["½", "漢"]])
+    assert out.finish() is None
+    text = stream.buffer.getvalue().decode(encoding)
+    assert "at tau = " in text and "\\u6f22" in text
+
+
+def test_9_what_cannot_be_said_costs_no_result(project, monkeypatch, capsys):
+    class Full(io.RawIOBase):
+        def writable(self):
+            return True
+
+        def write(self, _):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BufferedWriter(Full(), 10), write_through=True))
+    assert main([*ALIGN]) == 1
+    assert "standard output: No space left" in capsys.readouterr().err
+    assert {path.name for path in Path("al").iterdir()} == {"alignment.safetensors", "posterior-0.safetensors"}
+
+
+@pytest.mark.parametrize("verb", ["doctor", "report", "train"])
+def test_25_a_working_folder_that_is_gone_is_called_so(tmp_path, monkeypatch, capsys, verb):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    os.chdir("here")
+    Path.rmdir(tmp_path / "here")
+    code, said = said_by(capsys, verb)
+    assert code == 2 and "working folder is gone" in said

@@ -1,6 +1,7 @@
 """`bayesin train` from the outside: flags, output, exit codes. Its signals are met in tests/torture/kill.py."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -47,8 +48,21 @@ def test_folder_is_named_by_the_hash(tmp_path, monkeypatch, capsys):
 )
 def test_misuse_is_one_line(tmp_path, capsys, flags, words):
     assert main(["train", "--out", str(tmp_path / "run"), *flags]) == 2
-    shown = capsys.readouterr().err
-    assert words in shown.replace("\n", " ") and len(shown.strip().splitlines()) == 1
+    shown = capsys.readouterr()
+    assert words in shown.err.replace("\n", " ") and len(shown.err.strip().splitlines()) == 1
+    assert shown.out == "" or "--warmup" in flags  # which the fit itself refuses; no header of the others
+
+
+def test_the_help_groups_flags_by_method(capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    titled = re.split(r"^\W*([\w-]+) options\W*$", capsys.readouterr().out, flags=re.M)[1:]
+    groups = zip(titled[::2], titled[1::2], strict=True)
+    flags = {title: set(re.findall(r"^[│ ]*(--[\w-]+)", text, re.M)) for title, text in groups}
+    assert "--prior-variance" in flags["every-method"]
+    assert {"--epochs", "--members"} <= flags["VI-and-Ensemble"]
+    assert "--initial-std" in flags["VI"] and "--chains" in flags["HMC"]
+    assert not flags["VI"] & flags["HMC"]
 
 
 def test_divergence_is_one_line(tmp_path, capsys):

@@ -7,7 +7,7 @@ import pytest
 from jax import lax
 
 import bayesin
-from bayesin.errors import ConfigError, ModelError, SpecError, SymmetryError
+from bayesin.errors import ConfigError, InconclusiveWarning, ModelError, SpecError, SymmetryError
 from bayesin.symmetry import PermutationSpec, check_same_function, permute
 from symmetry_checks import edited, normal, weights
 
@@ -16,7 +16,7 @@ X = normal(1, 2, 5, scale=1.0)
 
 
 def mlp(p, x):
-    return jnp.tanh(jax.nn.relu(x @ p["w0"] + p["b0"]) @ p["w1"] + p["b1"]) @ p["w2"]
+    return jnp.tanh(jax.nn.relu(x @ p["w0"] + p["b0"][None]) @ p["w1"] + p["b1"][None]) @ p["w2"]
 
 
 PARAMS = weights(w0=(5, 6), b0=(6,), w1=(6, 6), b1=(6,), w2=(6, 3))
@@ -80,7 +80,7 @@ def test_running_statistics_that_stay_behind_are_caught():
     """Fresh statistics (zero mean, unit variance) look the same in every order; noise tells them apart."""
 
     def apply(p, x):
-        h = (x @ p["w0"] - p["mean"]) * lax.rsqrt(p["var"] + 1e-3)
+        h = (x @ p["w0"] - p["mean"][None]) * lax.rsqrt(p["var"] + 1e-3)[None]
         return jax.nn.relu(h) @ p["w1"]
 
     params = weights(w0=(5, 6), w1=(6, 3)) | {"mean": np.zeros(6, np.float32), "var": np.ones(6, np.float32)}
@@ -105,6 +105,7 @@ def test_shapes_alone_are_enough():
         bayesin.verify(mlp, shapes, x, PLANTED["bias left out"][0], key=KEY)
 
 
+@pytest.mark.promotes  # half-precision parameters on single-precision inputs
 @pytest.mark.parametrize("kind", ["float16", "bfloat16", "float32"])
 def test_half_precision_parameters(kind):
     params = {path: jnp.asarray(a, kind) for path, a in PARAMS.items()}
@@ -141,6 +142,7 @@ def test_a_model_that_refuses_double_precision_is_checked_in_its_own():
         bayesin.verify(apply, params, X, edited(spec, "i", 1, 0, None), key=KEY)
 
 
+@pytest.mark.promotes
 def test_integer_parameters_and_tokens():
     def apply(p, tokens):
         return jnp.tanh(p["table"][tokens] * p["on"] + p["count"]) @ p["head"]
@@ -248,3 +250,37 @@ def test_functions_of_nan_are_not_compared():
         check_same_function(mlp, PARAMS | {"b0": PARAMS["b0"] * np.nan}, MOVED, X)
     with pytest.raises(SymmetryError, match="changed by inf"):
         check_same_function(mlp, PARAMS, MOVED | {"b0": MOVED["b0"] * np.nan}, X)
+
+
+# What a check that passes is worth
+
+
+def test_a_group_that_could_be_wrong_unseen_is_said_to_be_inconclusive():
+    """Single precision by decree, and a branch too faint for it: the spec could leave out a tensor of its group."""
+
+    def apply(p, x):
+        x = x.astype(jnp.float32)
+        faint = jnp.tanh(x @ p["up"].astype(jnp.float32)) @ p["down"].astype(jnp.float32)
+        return (mlp(jax.tree.map(lambda a: a.astype(jnp.float32), p), x) + 1e-9 * faint).astype(jnp.float32)
+
+    params = PARAMS | weights(up=(5, 4), down=(4, 3))
+    spec = bayesin.discover(apply, params, X)
+    (faint,) = (group for group in spec.sizes if spec.touched_by(group)[0][0] == "down")
+    for checked in (spec, edited(spec, "up", 1, 0, None)):  # the right one, and a wrong one that passes
+        with pytest.warns(InconclusiveWarning, match=rf"1 of 3 groups \({faint}\) could be wrong.*pass trained"):
+            assert bayesin.verify(apply, params, X, checked, key=KEY) < 2e-5
+
+
+def test_an_index_that_is_not_there_is_caught():
+    """Heads that share one output kernel: their units move together, not each in its own way."""
+
+    def apply(p, x):
+        h = jnp.tanh(x @ p["w"]).reshape(2, 4, 2)
+        return jnp.einsum("bhk,ko->bo", h, p["head"])
+
+    params = weights(w=(5, 8), head=(2, 3))
+    spec = bayesin.discover(apply, params, X)
+    assert spec.to_json()["parameters"] == {"head": ["g1", "3"], "w": ["5", "g0[g1] * g1"]}
+    wrong = PermutationSpec.parse({"head": ["2", "3"], "w": ["5", "h * k[h]"]}, {"h": 4, "k[h]": 2})
+    with pytest.raises(SymmetryError, match="group 'k' is not a symmetry"):
+        bayesin.verify(apply, params, X, wrong, key=KEY)

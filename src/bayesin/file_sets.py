@@ -41,8 +41,8 @@ def replaced_together(folder: Path | str, *, gone: Iterable[str] = ()) -> Iterat
     with _stage(folder) as stage:
         try:
             yield stage
-        except ArtifactError as error:  # of a file by the name that people know
-            raise ArtifactError(str(error).replace(str(stage), str(folder))) from error
+        except ArtifactError as error:
+            raise named_by(stage, folder, error) from error
         with _said_in_one_line(folder):
             _take_their_places(stage, folder, gone)
 
@@ -68,6 +68,11 @@ def check_one_making(folder: Path | str) -> None:
             f"{folder} holds files of two results: a process was killed while it replaced one by the other; "
             "run its command again"
         )
+
+
+def named_by(stage: Path, folder: Path, error: BaseException) -> BaseException:
+    """The error with the files of a result called by the names that they were to have."""
+    return ArtifactError(str(error).replace(str(stage), str(folder))) if type(error) is ArtifactError else error
 
 
 @contextmanager

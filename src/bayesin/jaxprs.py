@@ -5,6 +5,7 @@ all of them; `interpret` follows a program from its inputs to its outputs, with 
 else that an equation can be given a meaning for (discovery carries the axes of arrays).
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, jaxprs_in_params
 
 from .errors import BayesinError, ModelError, first_line
+from .inputs import shapes_of
 from .trees import Flat, Tree, flatten
 
 Apply = Callable[[Tree, Any], Any]  # (params, x) -> outputs, pure and traceable
@@ -115,9 +117,8 @@ def activation_bytes(apply: Apply, params: Tree, x: Any) -> int:
     What grows with the batch belongs to the examples: the program is traced for one and for three of them, and
     the difference is that of two. Copies of parameters, which do not grow, cancel.
     """
-    shape, dtype = tuple(x.shape[1:]), jnp.asarray(x[:1]).dtype
-    one, three = (_output_bytes(apply, params, jax.ShapeDtypeStruct((n, *shape), dtype)) for n in (1, 3))
-    own = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    one, three = (_output_bytes(apply, params, shapes_of(x, n)) for n in (1, 3))
+    own = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes_of(x, 1)))
     if len(one) != len(three):  # the program depends on the batch size
         return max([own, *three])
     return max([own, *((large - small) // 2 for small, large in zip(one, three, strict=True))])

@@ -52,7 +52,7 @@ def seed_key(seed: int) -> PRNGKey:
 def check_seed(seed: int) -> int:
     """Returns the seed, or raises `ConfigError` where it is no whole number of at most 64 bits."""
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 1 << 64:
-        raise ConfigError(f"a key is a whole number from 0 to 2⁶⁴ - 1, not {seed!r:.60}")
+        raise ConfigError(f"a key is a whole number from 0 to 2^64 - 1, not {seed!r:.60}")
     return seed
 
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from . import disk, files, guided, kill, load, same, science, together
+from . import disk, edits, files, guided, inject, kill, load, same, science, soak, together
 from .common import Tally, dump, import_everything
 
 # Fault -> (function, tries at count 100), the cheap ones first.
@@ -21,6 +21,7 @@ FAULTS: dict[str, tuple[Callable[[int, Path], list[Tally]], int]] = {
     "flips": (files.flips, 600),
     "checkpoints": (files.checkpoints, 200),
     "guided": (guided.guided, 1000),
+    "edits": (edits.edits, 20_000),
     "members": (same.members, 20),
     "hashes": (same.hash_seeds, 4),
     "two": (together.two_at_once, 4),
@@ -28,10 +29,14 @@ FAULTS: dict[str, tuple[Callable[[int, Path], list[Tally]], int]] = {
     "ten": (together.ten_on_one_campaign, 1),
     "disk": (disk.disk, 8),
     "load": (load.load, 100),
+    "inject": (inject.inject, 100),
     "kill": (kill.kill, 100),
+    "soak": (soak.soak, 3600),
     # The shortest of them, for the tests: without mercy, and with the signal whose way Ctrl-C goes as well.
     "train": (lambda count, scratch: kill.kill(count, scratch, ("train",), ("SIGKILL", "SIGTERM")), 20),
 }
+
+APART = ("train", "soak")  # by name alone: a part of another, and an hour long
 
 
 def main() -> int:
@@ -48,7 +53,7 @@ def main() -> int:
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     rows: list[dict] = []
     try:
-        for name in flags.faults or [name for name in FAULTS if name != "train"]:
+        for name in flags.faults or [name for name in FAULTS if name not in APART]:
             function, usual = FAULTS[name]
             began = time.monotonic()
             found = _apart(function, max(1, usual * flags.count // 100), scratch / name)

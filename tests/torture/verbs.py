@@ -40,6 +40,24 @@ JOBS = {
             reads=True,
         ),
         Job(
+            "barrier",
+            lambda given, out: [
+                *(
+                    "barrier",
+                    str(given / "two"),
+                    f"{given / 'two'}#1",
+                    "--samples",
+                    "2",
+                    "--taus",
+                    "3",
+                    "--sets",
+                    "test",
+                ),
+                *("--quiet", "--out", str(out)),
+            ],
+            ("report.json", "report.html"),
+        ),
+        Job(
             "reproduce",
             lambda _, out: ["reproduce", "kl", "--quiet", "--runs", str(out / "runs"), "--out", str(out / "kl")],
             ("kl/kl.json", "kl/report.json", "kl/report.html"),

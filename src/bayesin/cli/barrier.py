@@ -85,7 +85,7 @@ class Barrier(ModelChoice, Common):
             raise ConfigError("needs two posteriors: bayesin barrier FIRST SECOND --align")
         if not self.align and (self.rescale or self.cost != "wasserstein"):
             raise ConfigError("--cost and --rescale are for what --align moved; add --align")
-        numbers = _numbers_file(self.out)
+        numbers = numbers_file(self.out)
         files = find_posterior(self.first), find_posterior(self.second)
         if numbers == self.out:  # the numbers alone
             measured, result, _ = self._run(out, files)
@@ -206,7 +206,7 @@ class Barrier(ModelChoice, Common):
         return Normal(self.noise)
 
 
-def _numbers_file(path: Path) -> Path:
+def numbers_file(path: Path) -> Path:
     """The file for the numbers. An older result may be replaced, anything else not."""
     if path.suffix in (".html", ".safetensors") or (path.suffix != ".json" and path.is_file()):
         raise ConfigError(f"--out {path}: choose another name, of a folder or of a file that ends in .json")

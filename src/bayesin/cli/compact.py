@@ -1,5 +1,6 @@
 """`bayesin compact`: many samples folded into one Gaussian, after their units were put into a common order."""
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -23,12 +24,11 @@ from ..lab.runs import (
     find_posterior,
     model_of,
     point_of,
+    read_foldable,
     read_posterior,
-    read_samples,
     verified_spec,
 )
 from ..models import Model
-from ..posteriors import Samples
 from ..randomness import seed_key
 from ..store import save_posterior, write_tensors
 from ..symmetry import PermutationSpec
@@ -36,6 +36,8 @@ from .main import Common
 from .output import Output
 from .output_dir import numbers_without_page, result_folder
 
+CHAINS = ("hmc", "sgmcmc")  # methods whose samples are draws of Markov chains
+HELD_OUT = 10_000  # training examples that a scale is chosen on
 FILES = {
     "permutations.safetensors": "the permutation of every sample",
     "compact.json": "the numbers of the table, and settings",
@@ -50,23 +52,27 @@ class Fold(ModelChoice, Common):
     """Fold SAMPLES into one Gaussian, after moving each onto a common reference.
 
     SAMPLES are the run folder of an ensemble ('bayesin train --method ensemble --members 20 --width 32 --depth 1
-    --out runs/ensemble' trains one) or of HMC, or any safetensors file with samples. Writes the Gaussian as a
-    posterior like any other, the permutation of every sample, and the numbers of the table. On data that are known,
-    the predictions of samples, Gaussians and mean networks are compared.
+    --out runs/ensemble' trains one), of HMC, or of several Gaussians, or any safetensors file with samples. Writes
+    the Gaussian as a posterior like any other, the permutation of every sample, and the numbers of the table. On data
+    that are known, the predictions of samples, Gaussians and mean networks are compared.
     """
 
     samples: Annotated[str, tyro.conf.Positional] = ""
     """Run folder or safetensors file that holds samples."""
     out: Path | None = None
     """Folder for the result. Needed."""
-    reference: str = "mean"
-    """What samples are moved onto: mean (their own, by iteration), first, or a run folder or file (RUN#2)."""
-    match: Literal["weights", "activations", "correlations"] = "weights"
-    """By the weights of all layers, or by what hidden units do on the training set."""
+    reference: str | None = None
+    """What samples are moved onto: mean (their own, by iteration), first, or a run folder or file (RUN#2). By default
+    the first draw of chains, and the mean of anything else."""
+    match: Literal["weights", "activations", "correlations"] | None = None
+    """By the weights of all layers, or by what hidden units do on the training set. By default activations for chains
+    and weights for anything else."""
     family: Literal["diagonal", "lowrank"] = "diagonal"
     """An independent normal for each weight, or the samples' full covariance."""
     rank: int | None = None
     """Directions that lowrank keeps; all by default."""
+    scale: Literal["none", "held-out"] = "none"
+    """held-out: multiply all deviations by the number under which training labels are likeliest."""
     every: int = 1
     """Use one sample in so many."""
     draws: int = 200
@@ -91,11 +97,17 @@ class Fold(ModelChoice, Common):
             raise ConfigError(f"--every and --draws start at 1, not {self.every} and {self.draws}")
         use_compilation_cache()
         file = find_posterior(self.samples)
+        chains = file.metadata.get("method") in CHAINS
+        chosen = dataclasses.replace(
+            self,
+            match=self.match or ("activations" if chains else "weights"),
+            reference=self.reference or ("first" if chains else "mean"),
+        )
         with result_folder(self.out, [*FILES], [file.path], force=self.force, gone=PAGE) as place:
-            made = self._make(out, file)
-            self._write(place, file, made)
+            made = chosen._make(out, file)
+            chosen._write(place, file, made)
             wanted = self.page and out.can_draw()
-            draw = lambda: self._write_page(out, place, file, made)  # noqa: E731
+            draw = lambda: chosen._write_page(out, place, file, made)  # noqa: E731
             page, failure = numbers_without_page(place, draw) if wanted else (None, None)
         _show(out, made)
         written = [self.out / name for name in FILES]
@@ -104,15 +116,15 @@ class Fold(ModelChoice, Common):
         if failure is not None:
             raise failure
         shown = {"posterior": str(written[2]), "page": None if page is None else str(self.out / page)}
-        return shown | self._numbers(file, made)
+        return shown | chosen._numbers(file, made)
 
     def _make(self, out: Output, file: PosteriorFile) -> "_Made":
         data = dataset_of(self, file, needed=self.match != "weights")
         if doubts := doubts_about_data(data, file):
             out.warn(doubts)
         model = model_of(self, data, file)
-        samples = read_samples(file, model)[:: self.every]
-        spec, spec_from = verified_spec(file, model, data, samples[0], path=self.spec)
+        samples = read_foldable(file, model)[:: self.every]
+        spec, spec_from = verified_spec(file, model, data, point_of(samples[0]), path=self.spec)
         clock = Clock()
         with clock("match"):
             compacted = self._compact(out, samples, spec, model, data)
@@ -136,7 +148,7 @@ class Fold(ModelChoice, Common):
             return write_compact_report(place, report, FILES).name
 
     def _compact(
-        self, out: Output, samples: Samples, spec: PermutationSpec, model: Model | None, data: Dataset | None
+        self, out: Output, samples: Any, spec: PermutationSpec, model: Model | None, data: Dataset | None
     ) -> Compact:
         if self.match != "weights" and (model is None or data is None):
             raise ConfigError(f"--match {self.match} needs the network and its data; use --model and --data")
@@ -152,6 +164,8 @@ class Fold(ModelChoice, Common):
                 match=self.match,
                 family=self.family,
                 rank=self.rank,
+                scale="held-out" if self.scale == "held-out" else 1.0,
+                held_out=None if data is None else (data.x_train[:HELD_OUT], data.y_train[:HELD_OUT]),
                 apply=None if model is None else model.apply,
                 x=None if data is None else data.x_train,
                 exclude=() if model is None else model.statistics,
@@ -160,7 +174,7 @@ class Fold(ModelChoice, Common):
             )
 
     def _test(
-        self, out: Output, samples: Samples, compacted: Compact, model: Model | None, data: Dataset | None
+        self, out: Output, samples: Any, compacted: Compact, model: Model | None, data: Dataset | None
     ) -> dict[str, Score]:
         if self.untested or model is None or data is None or data.classes is None:
             return {}
@@ -168,7 +182,7 @@ class Fold(ModelChoice, Common):
         with out.progress("comparing predictions", None):
             return scores(samples, compacted, model.apply, (data.x_test, data.y_test), key=key, draws=self.draws)
 
-    def _config(self, file: PosteriorFile, samples: int) -> dict[str, str]:
+    def _config(self, file: PosteriorFile, samples: int) -> dict[str, Any]:
         return {
             "samples": f"{samples:,} of {file.text}",
             "model": file.model_words or "not named",
@@ -188,6 +202,7 @@ class Fold(ModelChoice, Common):
             "match": self.match,
             "family": self.family,
             "rank": self.rank,
+            "scale": compacted.scale,
             "key": self.key,
             "spread_before": compacted.spread_before,
             "spread_after": compacted.spread_after,

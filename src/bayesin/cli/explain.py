@@ -14,7 +14,7 @@ import tyro
 
 from ..data import NAMES, SOURCES, load
 from ..errors import ConfigError, did_you_mean
-from ..json_files import read_json, write_json
+from ..json_files import write_json
 from ..models import WIDTHS, Loaded, build, example_input
 from ..models import load as load_model
 from ..randomness import seed_key
@@ -65,7 +65,7 @@ class Explain(Common):
     def run(self, out: Output) -> dict[str, Any]:
         start = time.perf_counter()
         if self.model.endswith(".json"):
-            spec, checked = PermutationSpec.from_json(read_json(self.model)), {}
+            spec, checked = PermutationSpec.load(self.model), {}
         else:
             spec, checked = self._discover(out)
         explanation = explain(spec)
@@ -92,7 +92,7 @@ class Explain(Common):
         with out.progress("finding the symmetry", None) as bar:
             key = seed_key(self.seed)
             with contextlib.redirect_stdout(sys.stderr):  # the user's code may print; standard output is ours
-                apply, params, x, _ = self._load(key)
+                apply, params, x, *_ = self._load(key)
                 spec = discover(apply, params, x)
                 bar.update(0, "verifying")
                 change = None if self.no_verify else verify(apply, params, x, spec, key=key)

@@ -5,7 +5,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..errors import ConfigError
-from ..file_sets import replaced_already, replaced_together
+from ..file_sets import named_by, replaced_already, replaced_together
 from ..files import remove_leftovers
 from ..lab.runs import LOCK
 from ..locks import locked
@@ -57,7 +57,7 @@ def numbers_without_page(place: Path, draw: Callable[[], str]) -> tuple[str | No
     except (Exception, KeyboardInterrupt) as error:
         for path in sorted({*place.rglob("*")} - before, reverse=True):  # what is in a folder before the folder
             path.rmdir() if path.is_dir() else path.unlink()
-        return None, error
+        return None, named_by(place, place.parents[1], error)
 
 
 def _check(folder: Path, names: Sequence[str], inputs: Sequence[Path], force: bool) -> None:

@@ -17,7 +17,7 @@ from ..evaluation.metrics import agreement, total_variation
 from ..models import Model
 from ..symmetry import Apply
 from .compact import Compact
-from .unit_matrix import SampleSet
+from .members import Foldable, members_of
 
 AT_ONCE = 100  # samples whose predictions are averaged in one pass
 
@@ -33,7 +33,7 @@ class Score(NamedTuple):
 
 
 def scores(
-    samples: SampleSet,
+    samples: Foldable,
     found: Compact,
     model: Model | Apply,
     data: tuple[Any, Any],
@@ -52,7 +52,7 @@ def scores(
         draws: networks drawn from each Gaussian.
     """
     x, y = data
-    reference = predict_samples(samples, model, x)
+    reference = predict_members(samples, model, x, key=key, draws=draws)
     networks = {"direct": found.direct, "compact": found.posterior}
     networks |= {"direct mean": found.direct.mean, "compact mean": found.posterior.mean}
     predictions = {"samples": reference} | {
@@ -62,8 +62,18 @@ def scores(
     return {name: _score(predictive, reference, y) for name, predictive in predictions.items()}
 
 
-def predict_samples(samples: SampleSet, model: Model | Apply, x: Any) -> ClassPredictive:
-    """Returns the prediction averaged over all samples, a part of them in memory at a time."""
+def predict_members(
+    folded: Foldable, model: Model | Apply, x: Any, *, key: jax.Array, draws: int = 200
+) -> ClassPredictive:
+    """Returns the prediction averaged over all samples, a part at a time, or over draws of all Gaussians."""
+    members = members_of(folded)
+    if members.stds is not None:
+        gaussians, each = members.gaussians, max(1, draws // len(members.gaussians))
+        keys = jax.random.split(key, len(gaussians))
+        options: Any = {"samples": each, "likelihood": "categorical"}
+        found = [predict(q, model, x, key=k, **options) for q, k in zip(gaussians, keys, strict=True)]
+        return pooled(found, [each] * len(found))
+    samples = members.means
     parts = [samples[start : start + AT_ONCE] for start in range(0, len(samples), AT_ONCE)]
     each = [predict(part, model, x, key=None, likelihood="categorical") for part in parts]
     return pooled(each, [len(part) for part in parts])

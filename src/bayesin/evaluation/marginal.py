@@ -6,6 +6,7 @@ The sum over draws runs in log space. Draw s is a function of the posterior and 
 is the same at every posterior (common random numbers) and does not depend on what is computed at once.
 """
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,15 +19,25 @@ from jaxtyping import Array, Float, Shaped
 
 from ..chunks import Chunks
 from ..errors import ConfigError
+from ..inputs import Inputs, take
 from ..jaxprs import Apply
 from ..likelihoods import Likelihood, LikelihoodLike, as_likelihood
 from ..paths import Mixture, as_gaussian
-from ..posteriors import Gaussian, LowRankGaussian, Posterior, Samples, is_posterior
+from ..posteriors import (
+    FactorGaussian,
+    Gaussian,
+    GaussianMixture,
+    LowRankGaussian,
+    Posterior,
+    Samples,
+    is_posterior,
+)
 from ..randomness import PRNGKey, check_key
 from ..trees import Tree, common_dtype
 
-Drawable = Gaussian | LowRankGaussian | Samples | Mixture  # whose draw number s can be made alone
-Data = tuple[Shaped[Array | np.ndarray, "examples ..."], Shaped[Array | np.ndarray, "examples ..."]]
+# Posteriors whose draw number s can be made alone.
+Drawable = Gaussian | LowRankGaussian | FactorGaussian | GaussianMixture | Samples | Mixture
+Data = tuple[Inputs, Shaped[Array | np.ndarray, "examples ..."]]
 
 
 class Averages(NamedTuple):
@@ -75,7 +86,9 @@ def marginal_loss(
 
     @jax.checkpoint
     def log_likelihoods(number: Array) -> Array:
-        return _scores(drawn, draw(drawn, stream, number), jnp.asarray(x), jnp.asarray(y), apply, likelihood)[0]
+        return _scores(
+            drawn, draw(drawn, stream, number), jax.tree.map(jnp.asarray, x), jnp.asarray(y), apply, likelihood
+        )[0]
 
     terms = jax.lax.map(log_likelihoods, jnp.arange(count))
     return np.log(count).astype(terms.dtype) - jnp.mean(logsumexp(terms, axis=0))
@@ -83,7 +96,7 @@ def marginal_loss(
 
 def as_drawable(posterior: Posterior | Mixture | Tree, key: PRNGKey | None, samples: int) -> Drawable:
     """A posterior whose draws can be made one by one; those of your own family are drawn here, all at once."""
-    if isinstance(posterior, Gaussian | LowRankGaussian | Samples | Mixture):
+    if isinstance(posterior, Drawable):
         return posterior
     if is_posterior(posterior):
         return Samples(posterior.sample(needed(key), samples))
@@ -130,7 +143,9 @@ def average_over_draws(
         return jnp.logaddexp(total, probs), likelihoods
 
     probs = jax.eval_shape(
-        lambda: _all_scores(posterior, _stacked(posterior, key, jnp.arange(draws)), x[0], y[0], apply, likelihood)[1]
+        lambda: _all_scores(
+            posterior, _stacked(posterior, key, jnp.arange(draws)), take(x, 0), y[0], apply, likelihood
+        )[1]
     )
     total = jnp.full((*y.shape[:2], probs.shape[-1]), -jnp.inf, probs.dtype)
     total, likelihoods = jax.lax.scan(some_draws, total, jnp.arange(0, samples, draws))
@@ -168,9 +183,9 @@ def _influence(log_likelihoods: Float[Array, "draws examples"], average: Float[A
 
 @partial(jax.jit, static_argnames=("apply", "samples", "draws"))
 def outputs_of_draws(
-    posterior: Gaussian | LowRankGaussian | Samples,
+    posterior: Drawable,
     key: PRNGKey,
-    x: Shaped[Array, "parts length ..."],
+    x: Inputs,  # in parts
     *,
     apply: Apply,
     samples: int,
@@ -188,7 +203,7 @@ def outputs_of_draws(
         return jnp.moveaxis(jax.lax.map(one_chunk, x), 0, 1)  # (draws, parts, length, ...)
 
     outputs = jax.lax.map(some_draws, jnp.arange(0, samples, draws))
-    return outputs.reshape(-1, x.shape[0] * x.shape[1], *outputs.shape[4:])[:samples]
+    return outputs.reshape(-1, math.prod(jax.tree.leaves(x)[0].shape[:2]), *outputs.shape[4:])[:samples]
 
 
 def draw(posterior: Drawable, key: PRNGKey, number: int | Array) -> Tree:
@@ -208,7 +223,7 @@ def _stacked(posterior: Drawable, key: PRNGKey, index: Array) -> Tree:
 
 
 def _all_scores(
-    posterior: Drawable, members: Tree, x: Array, y: Array, apply: Apply, likelihood: Likelihood
+    posterior: Drawable, members: Tree, x: Inputs, y: Array, apply: Apply, likelihood: Likelihood
 ) -> tuple[Float[Array, "draws examples"], Float[Array, "draws examples classes"]]:
     def scores(member: Tree) -> tuple[Array, Array]:
         return _scores(posterior, member, x, y, apply, likelihood)
@@ -224,7 +239,7 @@ def _of_each(members: Tree, function: Callable[[Tree], Any]) -> Any:
 
 
 def _scores(
-    posterior: Drawable, member: Tree, x: Array, y: Array, apply: Apply, likelihood: Likelihood
+    posterior: Drawable, member: Tree, x: Inputs, y: Array, apply: Apply, likelihood: Likelihood
 ) -> tuple[Float[Array, " examples"], Float[Array, "examples classes"]]:
     """Log-likelihoods of one draw and, where the likelihood has them, its log-probabilities."""
     if isinstance(posterior, Mixture):

@@ -18,11 +18,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Shaped
+from jaxtyping import Array, Float
 
 from ..chunks import Chunks, cut
 from ..errors import ConfigError, DataError, PosteriorError
 from ..inference import Fit
+from ..inputs import Inputs, count_of, without_bytes
 from ..jaxprs import Apply, hashable
 from ..likelihoods import Categorical, Likelihood, LikelihoodLike, Normal, as_likelihood, check_outputs
 from ..models import Model
@@ -114,7 +115,7 @@ def evaluate(
 def predict(
     posterior: Predictor,
     model: Model | Apply,
-    x: Shaped[Array | np.ndarray, "examples ..."],
+    x: Inputs,
     *,
     key: PRNGKey | None,
     samples: int = 128,
@@ -127,7 +128,7 @@ def predict(
 def predict(
     posterior: Predictor,
     model: Model | Apply,
-    x: Shaped[Array | np.ndarray, "examples ..."],
+    x: Inputs,
     *,
     key: PRNGKey | None,
     samples: int = 128,
@@ -140,7 +141,7 @@ def predict(
 def predict(
     posterior: Predictor,
     model: Model | Apply,
-    x: Shaped[Array | np.ndarray, "examples ..."],
+    x: Inputs,
     *,
     key: PRNGKey | None,
     samples: int = 128,
@@ -152,7 +153,7 @@ def predict(
 def predict(
     posterior: Predictor,
     model: Model | Apply,
-    x: Shaped[Array | np.ndarray, "examples ..."],
+    x: Inputs,
     *,
     key: PRNGKey | None,
     samples: int = 128,
@@ -163,7 +164,7 @@ def predict(
 
     Args:
         posterior, model, key, samples, chunks: as for `evaluate`.
-        x: inputs, batch first.
+        x: inputs, batch first: an array, or a dict of them.
         likelihood: one with `log_probs(outputs)` (classes) or `moments(outputs)` (real targets). By default that of
             the fit; of a bare posterior whose network has two or more outputs, categorical.
 
@@ -183,7 +184,7 @@ def predict(
     posterior, given = _with_likelihood(posterior, likelihood)
     apply = _apply_of(model)
     known = _known_likelihood(posterior, apply, x, given)
-    data = (x, np.zeros(len(x), np.int32))  # any targets: nothing is scored
+    data = (x, np.zeros(count_of(x), np.int32))  # any targets: nothing is scored
     if hasattr(known, "log_probs"):
         prepared = prepare(posterior, apply, data, samples, _Unlabelled(known), chunks)
         columns = evaluate_prepared(posterior, prepared, key, samples).log_probs
@@ -213,10 +214,9 @@ def _predict_reals(posterior: Any, data: Prepared, key: PRNGKey | None, samples:
     outputs = outputs_of_draws(drawn, key, data.chunks.x, apply=data.apply, samples=samples, draws=draws)
     outputs = outputs[:, : data.count]
     _check_finite(outputs)
-    means, stds = data.likelihood.moments(outputs)  # pyright: ignore[reportAttributeAccessIssue]
-    means = np.asarray(means, np.float64).reshape(samples, data.count, -1)
-    stds = np.broadcast_to(np.asarray(stds, np.float64), np.shape(outputs) if np.ndim(stds) else ())
-    stds = np.broadcast_to(stds.reshape(samples, data.count, -1) if stds.ndim else stds, means.shape)
+    moments = data.likelihood.moments(outputs)  # pyright: ignore[reportAttributeAccessIssue]
+    means, stds = np.broadcast_arrays(*(np.asarray(part, np.float64) for part in moments))
+    means, stds = (part.reshape(samples, data.count, -1) for part in (means, stds))
     return RealPredictive(means, stds, np.full(samples, 1 / samples))
 
 
@@ -245,7 +245,7 @@ def prepare(
     chunks = chunks or choose_sizes(apply, params, x, samples)
     if chunks.examples < 1 or chunks.draws < 1:
         raise ConfigError(f"chunks of {chunks.examples} examples and {chunks.draws} draws; at least one of each")
-    return Prepared(apply, cut(x, y, chunks.examples), len(x), likelihood, chunks.draws)
+    return Prepared(apply, cut(x, y, chunks.examples), count_of(x), likelihood, chunks.draws)
 
 
 def evaluate_prepared(
@@ -309,7 +309,7 @@ def _known_likelihood(posterior: Any, apply: Apply, x: Any, given: LikelihoodLik
     if given is not None:
         return as_likelihood(given)
     silent = _Silent(as_likelihood("categorical"))
-    shape = check_outputs(silent, hashable(apply), _shapes(posterior), (x, np.zeros(len(x), np.int32)))
+    shape = check_outputs(silent, hashable(apply), _shapes(posterior), (x, np.zeros(count_of(x), np.int32)))
     if len(shape) != 1 or shape[0] < 2:
         raise ConfigError(
             f"the network returns (batch{''.join(f', {size}' for size in shape)}): give likelihood='gaussian' or "
@@ -372,7 +372,16 @@ def _shapes(posterior: Posterior | Mixture | Tree) -> Tree:
 def _checked_data(data: Data) -> Data:
     if not isinstance(data, tuple | list) or len(data) != 2:
         raise DataError(f"data is a pair (x, y), such as (data.x_test, data.y_test), not {type(data).__name__}")
-    x, y = (value if hasattr(value, "shape") else np.asarray(value) for value in data)
-    if x.ndim < 1 or y.ndim < 1 or len(x) != len(y) or not len(x):
-        raise DataError(f"need as many inputs as targets, and at least one: {tuple(x.shape)} and {tuple(y.shape)}")
+    x, y = data
+    x = {name: _array(part) for name, part in x.items()} if isinstance(x, dict) else _array(x)
+    x = jax.tree.map(lambda part: without_bytes(part, "these"), x)
+    y = _array(y)
+    leaves = [*jax.tree.leaves(x), y]
+    if any(leaf.ndim < 1 or len(leaf) != len(y) or not len(leaf) for leaf in leaves):
+        shapes = " and ".join(str(tuple(leaf.shape)) for leaf in leaves)
+        raise DataError(f"need as many inputs as targets, and at least one: {shapes}")
     return x, y
+
+
+def _array(value: Any) -> Any:
+    return value if hasattr(value, "shape") else np.asarray(value)

@@ -222,7 +222,7 @@ class Activations:
 class Blend:
     """Two costs at once: `(1 − weight) · first + weight · second`, on a common scale.
 
-    The scale of each is that of its products ⟨a, P b⟩: of features Σ |a| |b|, of given similarities half of their
+    The scale of each is that of its products ⟨a, P b⟩: of features `Σ |a| |b|`, of given similarities half of their
     constant, which is as much as a perfect match gains. So weight ½ gives both an equal say, whatever their units.
 
     Example:
@@ -368,16 +368,29 @@ def group_similarities(
     if similarities is None:
         return {}
     given = {group: GroupSimilarity(*_entries(part)) for group, part in similarities(target, source, spec).items()}
-    for group, (matrix, _) in given.items():
+    for group, (matrix, constant) in given.items():
         if group not in spec.sizes:
             raise ConfigError(f"cost '{name_of(cost)}' gives a similarity of '{group}', which the spec does not have")
         shape = similarity_shape(spec, group)
+        if matrix.shape != shape and matrix.ndim == 2 * len(spec.perm_shape(group)):
+            matrix = _within_fixed(matrix, spec, group)
+            given[group] = GroupSimilarity(matrix, constant)
         if matrix.shape != shape or not np.isfinite(matrix).all():
             raise ConfigError(
                 f"cost '{name_of(cost)}' gives group '{group}' a similarity of shape {matrix.shape}; "
                 f"it needs finite numbers of shape {shape}"
             )
     return given
+
+
+def _within_fixed(matrix: np.ndarray, spec: PermutationSpec, group: str) -> np.ndarray:
+    """A similarity with all outer factors of target and of source, less those across fixed ones, which none leaves."""
+    outer = spec.outer(group)
+    for place in reversed([i for i, name in enumerate(outer) if name not in spec.sizes]):
+        if matrix.shape[place] == matrix.shape[len(outer) + place]:
+            # the diagonal stands last; the axes of the source that are left begin one place earlier each time
+            matrix = np.moveaxis(np.diagonal(matrix, 0, place, len(outer) + place), -1, place)
+    return matrix
 
 
 def similarity_shape(spec: PermutationSpec, group: str) -> tuple[int, ...]:
@@ -412,6 +425,13 @@ def squared_distance(first: np.ndarray, second: np.ndarray) -> float:
         gap = widened(first[start : start + CHUNK]) - widened(second[start : start + CHUNK])
         total += float(gap @ gap)
     return total
+
+
+def inner_product(first: np.ndarray, second: np.ndarray) -> float:
+    """Returns Σ a b in the same way."""
+    first, second = first.reshape(-1), second.reshape(-1)
+    parts = (slice(start, start + CHUNK) for start in range(0, first.size, CHUNK))
+    return sum(float(widened(first[part]) @ widened(second[part])) for part in parts)
 
 
 def widened(array: np.ndarray) -> np.ndarray:

@@ -59,7 +59,7 @@ class _Nest:
 
     def __init__(self, structure: Structure, members: tuple[str, ...], matrices: Mapping[str, np.ndarray], own: Own):
         self.structure, self.members, self.own = structure, members, own
-        self.alone = {name: _by_pairs(matrices[name], structure.units[name]) for name in members if name in matrices}
+        self.alone = {name: by_pairs(matrices[name], structure.units[name]) for name in members if name in matrices}
         self.beside = {name: matrices[name] for name in matrices if name not in members}
         self.solved: dict[str, _Pairs] = {}
 
@@ -85,7 +85,7 @@ class _Nest:
         total = self.alone.get(name, np.zeros((count, count, size, size), np.float32))
         for child, pairs in self.solved.items():
             if self.structure.members[child].outer[-1] == name:
-                total = total + _by_pairs(pairs.worth, unit)
+                total = total + by_pairs(pairs.worth, unit)
         return total
 
     def _solve_siblings(self, names: list[str]) -> None:
@@ -95,8 +95,7 @@ class _Nest:
         perms = {name: _assigned(matrix) for name, matrix in alone.items()}
         for _ in range(ROUNDS if beside else 0):
             for name in names:
-                total = sum((part.given_the_others(name, perms) for part in beside), alone[name])
-                perms[name] = _assigned(total)
+                perms[name] = _assigned(alone[name] + sum(part.given_the_others(name, perms) for part in beside))
         if beside:
             self._keep_present(names, alone, beside, perms)
         shared = sum((part.worth(perms) for part in beside), np.zeros((), np.float32))
@@ -119,8 +118,8 @@ class _Nest:
             present[name][at] = self.own[name].reshape(source.size, -1)
 
         def worth(candidate: Own) -> np.ndarray:
-            total = sum(_picked(alone[name], candidate[name])[at] for name in names)
-            return total + sum(part.worth(candidate)[at] for part in beside)
+            parts = [_picked(alone[name], candidate[name])[at] for name in names]
+            return np.sum(parts + [part.worth(candidate)[at] for part in beside], axis=0)
 
         better = worth(present) >= worth(perms)
         for name in names:
@@ -166,8 +165,8 @@ def _at(axis: int, size: int, rank: int) -> tuple[int, ...]:
     return tuple(size if other == axis else 1 for other in range(rank))
 
 
-def _by_pairs(matrix: np.ndarray, unit: Unit) -> np.ndarray:
-    """A similarity of all that a chain counts, with the pairs of outer positions in front."""
+def by_pairs(matrix: np.ndarray, unit: Unit) -> np.ndarray:
+    """Returns a similarity of all that a chain counts as (outer positions, outer positions, units, units)."""
     size = unit.sizes[-1]
     count = unit.size // size
     return matrix.reshape(count, size, count, size).transpose(0, 2, 1, 3)

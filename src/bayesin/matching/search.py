@@ -14,6 +14,10 @@ that a swap moves along both factors at once:
 The first sweep is *anchored* unless a start is given: families are settled in the order of their evidence, from the
 fixed axes inwards, and a tensor is evidence only once all its other units are settled, so that the first decisions
 rest on what no permutation can change. It counts as one step, and is taken back if the objective did not fall.
+
+Two networks that have little in common have many local minima of nearly the same height. A search that ends in one
+may go on by kicks: a family is thrown at random, its neighbours are solved, then itself and all that moves; what did
+not lower the objective is taken back, what did counts as one step.
 """
 
 import time
@@ -24,6 +28,7 @@ from typing import NamedTuple, ParamSpec, TypeVar
 import jax
 import numpy as np
 
+from ..randomness import generator
 from ..symmetry import Perms, PermutationSpec, gather
 from .costs import widened
 from .families import FlatPerms
@@ -32,6 +37,8 @@ from .problem import Problem, gain_of_units, objective_of_flat
 from .similarity import Similarities
 
 ROUNDING = 1e-12  # of the problem's scale: differences of float64 sums below it are noise
+PLANTED = 0.5  # of the objective at the start: below it, what the two have in common was found
+KICKED = 20  # sweeps at most after a kick; where they do not suffice it is judged as it stands
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -85,52 +92,35 @@ def descend(
     on_sweep: Callable[[Sweep], None] | None = None,
     potentials: dict[str, np.ndarray] | None = None,
     anchored: bool = False,
+    kicks: jax.Array | None = None,
 ) -> DescentResult:
     """Runs sweeps in the given order until none helps or the order is used up.
 
     `potentials` of an earlier search on a similar problem make this one faster; they are updated in place. With
     `anchored`, the first sweep settles the families in the order of their evidence, and takes the place of the first
-    one of `order`.
+    one of `order`. With `kicks`, a key, a search that has converged without finding what was planted goes on: every
+    family in turn is thrown at random, and its neighbourhood solved again.
     """
-    problem = similarities.problem
-    search = _Search(similarities, init, {} if potentials is None else potentials)
-    start = value = search.timed("objective", objective_of_flat, problem, search.flat)
-    neighbours = _neighbours(problem)
-    unsolved, gains, used = {family for family in neighbours if search.units[family]}, [], []
+    search = _Search(similarities, init, {} if potentials is None else potentials, relative_tolerance)
+    start, used = search.value, []
     for sweep in order:
-        if not unsolved:
+        if not search.unsolved:
             break
-        moved = 0
-        floor = relative_tolerance * max(value, 0.0) + ROUNDING * problem.scale
+        before = search.perms_now()
         if anchored and not used:
-            families = search.settle(neighbours)
-            used.append(tuple(group for family in families for group in search.groups(family)))
-            gain = value - search.timed("objective", objective_of_flat, problem, search.flat)
-            if gain > floor:
-                moved = search.moved_since(init)
-                gains.append(gain)
-                value -= gain
-                later = {family: set(families[at:]) for at, family in enumerate(families)}
-                unsolved = {family for family in unsolved if neighbours[family] & later[family]}
-            else:
-                search.restart(init)
-            sweep = ()
+            used.append(tuple(group for family in search.anchored_sweep() for group in search.groups(family)))
         else:
             used.append(tuple(sweep))
-        for family in (family for group in sweep for family in problem.structure.roots[group]):
-            if family not in unsolved:
-                continue
-            unsolved.discard(family)
-            step = search.step(family, relative_tolerance * max(value, 0.0) + ROUNDING * problem.scale)
-            if step is not None:
-                moved += search.take(step)
-                gains.append(step.gain)
-                value -= step.gain
-                unsolved |= neighbours[family]
+            search.sweep(family for group in sweep for family in search.structure.roots[group])
+        if kicks is not None and not search.unsolved and search.value > PLANTED * start:
+            search.kick_all(generator(kicks, "kicks"))
+            kicks = None
         if on_sweep is not None:
-            here = {group: np.array(perm) for group, perm in search.perms.items()}
-            on_sweep(Sweep(len(used), value, moved, here))
-    return DescentResult(search.perms, start, tuple(gains), len(used), not unsolved, tuple(used), search.seconds)
+            here = search.perms_now()
+            moved = sum(int((perm != before[group]).sum()) for group, perm in here.items())
+            on_sweep(Sweep(len(used), search.value, moved, here))
+    perms, gains, converged = search.perms, tuple(search.gains), not search.unsolved
+    return DescentResult(perms, start, gains, len(used), converged, tuple(used), search.seconds)
 
 
 def starts(spec: PermutationSpec, key: jax.Array, count: int, init: Perms | None, has_order: bool) -> list[Start]:
@@ -157,43 +147,110 @@ def random_order(spec: PermutationSpec, key: jax.Array, sweeps: int) -> list[tup
 
 
 class _Search:
-    """The state that steps share: permutations, potentials of each family, a clock."""
+    """The state that steps share: permutations, what is left to solve, potentials of each family, a clock."""
 
-    def __init__(self, similarities: Similarities, init: Perms, potentials: dict[str, np.ndarray]):
-        self.similarities, self.potentials = similarities, potentials
+    def __init__(
+        self, similarities: Similarities, init: Perms, potentials: dict[str, np.ndarray], relative_tolerance: float
+    ):
+        self.similarities, self.potentials, self.relative_tolerance = similarities, potentials, relative_tolerance
         self.problem = similarities.problem
         self.structure = self.problem.structure
         self.units = {family: similarities.units_of(family) for family in self.structure.families}
+        self.neighbours = _neighbours(self.problem)
         self.work: dict[int, np.ndarray] = {}
         self.seconds = {"similarity": 0.0, "assignment": 0.0, "objective": 0.0}
+        self.gains: list[float] = []
         self.restart(init)
+        self.value = self.objective()
 
     def restart(self, init: Perms) -> None:
         """Goes (back) to given permutations."""
         self.perms = {group: np.array(perm, np.int64) for group, perm in init.items()}
         self.flat = self.structure.flat(self.perms)
+        self.unsolved = {family for family, units in self.units.items() if units}
         self.similarities.forget()
+
+    def objective(self) -> float:
+        """The objective as it is at present, from its definition."""
+        return self.timed("objective", objective_of_flat, self.problem, self.flat)
+
+    @property
+    def floor(self) -> float:
+        """What a step must gain."""
+        return self.relative_tolerance * max(self.value, 0.0) + ROUNDING * self.problem.scale
+
+    def perms_now(self) -> Perms:
+        """A copy of the permutations."""
+        return {group: perm.copy() for group, perm in self.perms.items()}
 
     def groups(self, family: str) -> list[str]:
         """The groups that have a member in a family."""
         return list(dict.fromkeys(self.structure.members[name].group for name in self.structure.families[family]))
 
-    def moved_since(self, init: Perms) -> int:
-        """How many units stand elsewhere than they did."""
-        return sum(int((perm != init[group]).sum()) for group, perm in self.perms.items())
+    def sweep(self, families: Iterable[str]) -> None:
+        """Takes the step of every family that is not solved."""
+        for family in families:
+            if family in self.unsolved:
+                self.unsolved.discard(family)
+                step = self.step(family, self.floor)
+                if step is not None:
+                    self.take(step)
+                    self.count(step.gain)
+                    self.unsolved |= self.neighbours[family]
 
-    def take(self, step: _Step) -> int:
-        """Takes a step; returns how many units it moves."""
-        moved = 0
+    def anchored_sweep(self) -> list[str]:
+        """Settles all families by their evidence, as one step; returns them in the order in which they were."""
+        before = self.perms_now()
+        families = self.settle(self.neighbours)
+        gain = self.value - self.objective()
+        if gain > self.floor:
+            self.count(gain)
+            later = {family: set(families[at:]) for at, family in enumerate(families)}
+            self.unsolved = {family for family in self.unsolved if self.neighbours[family] & later[family]}
+        else:
+            self.restart(before)
+        return families
+
+    def kick_all(self, draws: np.random.Generator) -> None:
+        """Kicks every family once, in random order, and keeps what lowers the objective."""
+        families = [f for f in self.neighbours if self.units[f] and self.neighbours[f] - {f}]
+        for family in draws.permutation(families):
+            before, flat, value, count = self.perms_now(), self.flat.copy(), self.value, len(self.gains)
+            self._kick(str(family), draws)
+            del self.gains[count:]
+            self.value = value
+            gain = value - self.objective()
+            if gain > self.floor:
+                self.count(gain)
+            else:
+                self.perms, self.flat = before, flat
+
+    def _kick(self, family: str, draws: np.random.Generator) -> None:
+        """Throws a family at random; its neighbours follow, then itself, then all that it takes."""
+        names = self.structure.families[family]
+        own = {name: draws.permuted(self.structure.own(self.perms, name), axis=-1) for name in names}
+        step = self._as_step(family, own, {})
+        self.take(step)
+        self.unsolved = self.neighbours[family] | {family}
+        near = sorted(self.neighbours[family] - {family}, key=list(self.neighbours).index)
+        for sweep in ([*near, family], *([list(self.neighbours)] * KICKED)):
+            self.sweep(sweep)
+        self.unsolved = set()
+
+    def count(self, gain: float) -> None:
+        """Notes by how much a step lowered the objective."""
+        self.gains.append(gain)
+        self.value -= gain
+
+    def take(self, step: _Step) -> None:
+        """Takes a step."""
         for name, perm in step.own.items():
             member = self.structure.members[name]
-            moved += int((self.perms[member.group][member.at] != perm).sum())
             if self.perms[member.group].ndim == 1:
                 self.perms[member.group] = perm
             else:
                 self.perms[member.group][member.at] = perm
         self.flat |= step.flat
-        return moved
 
     def settle(self, neighbours: dict[str, set[str]]) -> list[str]:
         """Settles all families, that with most evidence a unit first; returns them in this order."""

@@ -35,6 +35,7 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from ..errors import ConfigError, did_you_mean
+from ..trees import common_dtype
 from .model import Model
 from .nnx import from_nnx
 
@@ -322,7 +323,7 @@ class FilterResponseNorm(nnx.Module):
         mean_square = jnp.mean(jnp.square(wide), axis=(-3, -2), keepdims=True)
         gamma, beta = (param[...].reshape((1,) * (x.ndim - 1) + (-1,)) for param in (self.gamma, self.beta))
         y = gamma * wide * jax.lax.rsqrt(mean_square + EPSILON) + beta
-        return y.astype(self.dtype or jnp.promote_types(x.dtype, gamma.dtype))
+        return y.astype(self.dtype or common_dtype(x.dtype, gamma.dtype))
 
 
 class Threshold(nnx.Module):
@@ -376,7 +377,7 @@ def _check_norm(kind: str) -> None:
 
 
 def _at_least_single(x: jax.Array) -> jax.Array:
-    return x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    return x.astype(common_dtype(x.dtype, jnp.float32))
 
 
 def _check_count(what: str, value: Any, least: int) -> None:

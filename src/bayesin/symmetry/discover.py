@@ -4,6 +4,9 @@ Parameters start with fresh units on every axis, the input is fixed. One walk th
 that must move together, refines those that a reshape cuts and fixes those whose order matters; the output is fixed
 last. What is still free is a group. Whatever is not understood is fixed, so that the answer may have too few
 symmetries, and never a wrong one.
+
+A reshape may show only later that it told parts apart, when one of them is taken: (3, heads, dimensions) is query,
+key and value if the 3 is sliced. Then the walk begins anew, with those parts on the axes of the parameters.
 """
 
 from collections.abc import Sequence
@@ -14,9 +17,31 @@ from jax.interpreters.partial_eval import dce_jaxpr
 
 from ..jaxprs import Apply, check_arrays, interpret, trace
 from ..trees import Tree
-from .factors import Array, Axis, Units, constant, fix, fixed, free, resolve, size_of, units_of
-from .rules import ENTERING, RULES, Equation, closed_over, freeze
-from .spec import Factor, PermutationSpec
+from .factors import (
+    Array,
+    Axis,
+    Sum,
+    Units,
+    constant,
+    fix,
+    fixed,
+    leaves_of,
+    resolve,
+    settled,
+    size_of,
+    units_of,
+    without_choices,
+)
+from .indexed import Meeting, outer_factors
+from .rules import CHOOSING, DROPPING, ENTERING, RULES, Equation, closed_over, freeze
+from .spec import PermutationSpec
+from .write_spec import write_spec
+
+UNUSED = "does not reach the output"
+WALKS = 4  # each begins with the parts that the one before told apart
+MOST_PARTS = 256
+
+Template = tuple["int | tuple[Template, ...]", ...]  # sizes of the factors that an axis starts with; a tuple is a sum
 
 
 def discover(apply: Apply, params: Tree, x: Any) -> PermutationSpec:
@@ -44,27 +69,35 @@ def discover(apply: Apply, params: Tree, x: Any) -> PermutationSpec:
     closed = trace(apply, params, x)
     # Equations that the output does not depend on must not fix anything, so they are removed first.
     jaxpr, used = dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars))
-
     reaching = dict(zip(flat, used[: len(flat)], strict=True))
-    parameters = {path: _parameter(leaf.shape, reaching[path]) for path, leaf in flat.items()}
     inputs = [tuple(fixed(size, "joined to the input") for size in leaf.shape) for leaf in jax.tree.leaves(x)]
-    arrays = [array for array, reaches in zip([*parameters.values(), *inputs], used, strict=True) if reaches]
-
-    walk = _Walk()
     values = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
     # A reason names an equation by its place in the program as the user would print it, before the removal.
     numbers = {var: index for index, eqn in enumerate(closed.jaxpr.eqns) for var in eqn.outvars}
-    outputs = walk.run(jaxpr, [values[var] for var in jaxpr.constvars], arrays, numbers)
-    for axis in (axis for array in outputs for axis in array):
-        fix(axis, "output")
-    return _spec(parameters, walk.order_met)
+
+    templates = {path: tuple((size,) for size in leaf.shape) for path, leaf in flat.items()}
+    for _ in range(WALKS):
+        parameters = {path: _start(templates[path], reaching[path]) for path in flat}
+        arrays = [array for array, reaches in zip([*parameters.values(), *inputs], used, strict=True) if reaches]
+        walk = _Walk()
+        outputs = walk.run(jaxpr, [values[var] for var in jaxpr.constvars], arrays, numbers)
+        for axis in (axis for array in outputs for axis in array):
+            fix(axis, "output")
+        told_apart = {path: _refined(array, templates[path]) for path, array in parameters.items()}
+        if told_apart == templates:
+            break
+        templates = told_apart
+    _fix_what_is_dropped(parameters, walk.met)
+    return write_spec(parameters, walk.order_met, outer_factors(parameters.values(), walk.met))
 
 
 class _Walk:
-    """Carries axes through a jaxpr, and remembers in which order it met the units of the parameters."""
+    """Carries axes through a jaxpr, and remembers what it met on the way."""
 
     def __init__(self):
         self.order_met: dict[Units, int] = {}
+        self.met: list[Meeting] = []
+        self._steps: tuple[Axis, ...] = ()  # of the scans that are being walked
         self._known: dict[int, tuple[Any, Array]] = {}  # constants by identity; held, so that no id comes back
 
     def run(
@@ -90,19 +123,28 @@ class _Walk:
         name = eqn.primitive.name
         shapes = tuple(getattr(var.aval, "shape", ()) for var in eqn.outvars)
 
-        def enter(inner: Any, inputs: Sequence[Array]) -> list[Array]:
-            return self.run(
-                getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), inputs, {}, place=f"{number}."
-            )
+        def enter(inner: Any, inputs: Sequence[Array], steps: Axis | None = None) -> list[Array]:
+            around = self._steps
+            self._steps = around if steps is None else (*around, steps)
+            closed_over = getattr(inner, "consts", ())
+            outputs = self.run(getattr(inner, "jaxpr", inner), closed_over, inputs, {}, place=f"{number}.")
+            self._steps = around
+            return outputs
+
+        def stand_outside(arrays: Sequence[Array]) -> None:
+            self.met.append(Meeting(name, {}, tuple(arrays), (), self._steps))
 
         if shapes and all(0 in shape for shape in shapes):
             return [tuple(map(constant, shape)) for shape in shapes]  # of no entries any claim is true
         if name not in ENTERING:
             self._meet(arrays)
-        return _apply_rule(Equation(name, eqn.params, shapes, number, enter), arrays)
+        outputs = _apply_rule(Equation(name, eqn.params, shapes, number, enter, stand_outside), arrays)
+        if name not in ENTERING:
+            self.met.append(Meeting(name, eqn.params, tuple(arrays), tuple(outputs), self._steps))
+        return outputs
 
     def _meet(self, arrays: list[Array]) -> None:
-        for factor in (factor for array in arrays for axis in array for factor in axis):
+        for factor in (factor for array in arrays for axis in array for factor in leaves_of(axis)):
             if isinstance(factor, Units):
                 self.order_met.setdefault(factor, len(self.order_met))
 
@@ -116,45 +158,59 @@ class _Walk:
 
 def _apply_rule(equation: Equation, arrays: list[Array]) -> list[Array]:
     """What the rule says; a primitive whose parameters or shapes its rule does not expect is frozen."""
+    if equation.name not in CHOOSING:
+        arrays = [without_choices(array) for array in arrays]
     try:
         outputs = RULES.get(equation.name, freeze)(equation, *arrays)
     except (AttributeError, KeyError):  # as after a change of JAX
         return freeze(equation, *arrays)
     if [tuple(map(size_of, array)) for array in outputs] != list(equation.shapes):
         return freeze(equation, *arrays)
-    return [tuple(map(resolve, array)) for array in outputs]
+    return [settled(array) for array in outputs]
 
 
-def _parameter(shape: tuple[int, ...], reaches: bool) -> Array:
-    return tuple(free(size) if reaches else fixed(size, "does not reach the output") for size in shape)
+def _start(templates: tuple[Template, ...], reaches: bool) -> Array:
+    return tuple(_units(template, "" if reaches else UNUSED) for template in templates)
 
 
-def _spec(parameters: dict[str, Array], order_met: dict[Units, int]) -> PermutationSpec:
-    """Names the groups in the order in which the computation meets them."""
-    axes = [axis for array in parameters.values() for axis in array]
-    names: dict[Units, str] = {}
-    for axis in sorted(axes, key=lambda axis: _first_met(axis, order_met)):
-        for units in units_of(axis):
-            if not units.reason:
-                names.setdefault(units, f"g{len(names)}")
-    return PermutationSpec(
-        tuple((path, tuple((_named(axis, names),) for axis in array)) for path, array in parameters.items())
+def _units(template: Template, reason: str) -> Axis:
+    """Fresh units in the shape of a template."""
+    return tuple(
+        Units(part, reason) if isinstance(part, int) else Sum(tuple(_units(term, reason) for term in part))
+        for part in template
+        if part != 1
     )
 
 
-def _first_met(axis: Axis, order_met: dict[Units, int]) -> int:
-    return min((order_met.get(factor, len(order_met)) for factor in axis if isinstance(factor, Units)), default=0)
+def _refined(array: Array, templates: tuple[Template, ...]) -> tuple[Template, ...]:
+    """The templates, with parts where the walk told some apart."""
+    return tuple(
+        template if (found := _template(resolve(axis))) is None else found
+        for axis, template in zip(array, templates, strict=True)
+    )
 
 
-def _named(axis: Axis, names: dict[Units, str]) -> tuple[Factor, ...]:
-    """The factors of an axis; neighbours that are both fixed are one factor."""
-    factors: list[Factor] = []
-    for units in units_of(axis):
-        if units in names:
-            factors.append(Factor(units.size, names[units]))
-        elif factors and not factors[-1].group:
-            reasons = "; ".join(dict.fromkeys([*factors[-1].reason.split("; "), units.reason]))
-            factors[-1] = Factor(factors[-1].size * units.size, None, reasons)
-        else:
-            factors.append(Factor(units.size, None, units.reason))
-    return tuple(factors)
+def _template(axis: Axis) -> Template | None:
+    """The template in which units that follow a sum are other ones in every term; None where there are none."""
+    for place, factor in enumerate(axis):
+        if isinstance(factor, Sum):
+            lead, rest = tuple(other.size for other in axis[:place]), axis[place + 1 :]
+            if any(not units.reason for units in units_of(rest)) and len(factor.terms) <= MOST_PARTS:
+                return (*lead, tuple((size_of(term) * size_of(rest),) for term in factor.terms))
+            found = [_template(term) for term in factor.terms]
+            if any(template is not None for template in found):
+                terms = [t or (size_of(term),) for t, term in zip(found, factor.terms, strict=True)]
+                return (*lead, tuple(terms), *(other.size for other in rest))
+    return None
+
+
+def _fix_what_is_dropped(parameters: dict[str, Array], met: list[Meeting]) -> None:
+    """Units that only stand where slices leave them out are no symmetry of the network, but of this input's size."""
+    used: set[Units] = set()
+    for meeting in met:
+        if meeting.name not in DROPPING:
+            left = {units for array in meeting.outputs for axis in array for units in units_of(axis)}
+            used.update(units for a in meeting.inputs for axis in a for units in units_of(axis) if units not in left)
+    for units in (units for array in parameters.values() for axis in array for units in units_of(axis)):
+        if units not in used:
+            units.reason = units.reason or UNUSED

@@ -248,10 +248,8 @@ def _pieces(path: str, axes: tuple[Axis, ...]) -> Iterator[Layout]:
     """One layout for each combination of terms."""
     full = tuple(map(size_of_axis, axes))
     for combination in itertools.product(*map(_parts, axes)):
-        steps, seen = (
-            [],
-            list(enumerate(combination)),
-        )  # (number of the axis, a part that is taken apart, or a factor)
+        steps: list[Step] = []
+        seen: list[tuple[int, Any]] = list(enumerate(combination))  # (number of the axis, factor or part of it)
         while left := [place for place, (_, part) in enumerate(seen) if isinstance(part, _Part)]:
             number, part = seen[left[0]]
             sizes = tuple(inner.size for inner in part.parts)

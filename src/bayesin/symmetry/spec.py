@@ -11,6 +11,7 @@ under one `lax.scan`.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -29,6 +30,10 @@ from ..randomness import generator
 from ..trees import Tree, flatten
 
 Perms = dict[str, Any]  # {group: integer array of `spec.perm_shape(group)`}; gather convention new[i] = old[perm[i]]
+
+MOST_GROUPS = 1 << 12  # a file may name any number, and work grows with it; deep networks have hundreds
+MOST_FACTORS = 32  # of one piece of a parameter; each becomes an axis of an array, of which numpy has no more
+MOST_PIECES = 1 << 12  # of one parameter; a DenseNet has hundreds
 
 NEEDED = 'a spec needs "parameters" {path: [axis, …]} and "groups" {name: size}'
 NAME = r"[^\W\d][\w.-]*"
@@ -262,11 +267,14 @@ class PermutationSpec:
         fixed = {} if fixed is None else fixed
         if not all(isinstance(part, dict) for part in (parameters, groups, fixed)):
             raise SpecError(NEEDED)
+        if len(groups) > MOST_GROUPS:
+            raise SpecError(f"{len(groups):,} groups are more than the {MOST_GROUPS:,} that a network can have")
         words = _read_declarations(groups, fixed)
         read, used = [], set()
         for path, axes in parameters.items():
             if not isinstance(axes, list):
                 raise SpecError(f"'{path}' needs a list with one entry an axis, not {axes!r}")
+            _check_cost(path, [axis for axis in axes if isinstance(axis, str)])
             reasons = why.get(path) if isinstance(why, dict) else None
             reasons = reasons if isinstance(reasons, list) else []
             read.append((path, tuple(_read_axis(path, i, axis, words, reasons) for i, axis in enumerate(axes))))
@@ -394,6 +402,16 @@ def _read_declarations(groups: dict[str, int], fixed: dict[str, int]) -> dict[st
     return words
 
 
+def _check_cost(path: str, axes: list[str]) -> None:
+    """Raises `SpecError` where axes ask for more than any network needs, before they are read."""
+    factors = sum(max(term.count("*") + 1 for term in axis.split("+")) for axis in axes)
+    if factors > MOST_FACTORS:
+        raise SpecError(f"'{path}' has {factors:,} factors; an array has {MOST_FACTORS} at most")
+    pieces = prod(axis.count("+") + 1 for axis in axes)
+    if pieces > MOST_PIECES:
+        raise SpecError(f"the sums of '{path}' make {pieces:,} pieces, at most {MOST_PIECES:,} are allowed")
+
+
 def _read_axis(path: str, number: int, text: Any, words: dict[str, Factor], reasons: list[Any]) -> Axis:
     """The terms of an axis from its text; `path` and `number` say in an error where it stands."""
     if not isinstance(text, str):
@@ -487,21 +505,19 @@ def _check_beside(path: str, axes: tuple[Axis, ...]) -> None:
     Every combination of terms is a piece of its own; a name that is to stand once in each of them stands in the
     product of the factor itself, or once in all of one other axis.
     """
-    chosen = [list(chosen_factors(axis)) for axis in axes]
+    chosen = [[Counter(f.called for f in factors) for factors in chosen_factors(axis)] for axis in axes]
     for number, axis in enumerate(axes):
-        for own in chosen[number]:
-            for factor, name in ((factor, name) for factor in own for name in factor.outer):
-                here = sum(other.called == name for other in own)
-                others = [
-                    {sum(other.called == name for other in product) for product in products}
-                    for i, products in enumerate(chosen)
-                    if i != number
-                ]
-                if here != 1 and (here or [count for count in others if count != {0}] != [{1}]):
-                    raise SpecError(
-                        f"'{path}', axis {number}: '{factor}' needs exactly one factor '{name}' beside it, in the "
-                        "same product or in all parts of one other axis"
-                    )
+        others = chosen[:number] + chosen[number + 1 :]
+        for own in chosen_factors(axis):
+            for factor in own:
+                for name in factor.outer:
+                    here = sum(other.called == name for other in own)
+                    elsewhere = [counts for other in others if (counts := {each[name] for each in other}) != {0}]
+                    if here != 1 and (here or elsewhere != [{1}]):
+                        raise SpecError(
+                            f"'{path}', axis {number}: '{factor}' needs exactly one factor '{name}' beside it, in "
+                            "the same product or in all parts of one other axis"
+                        )
 
 
 def chosen_factors(axis: Axis) -> Iterator[tuple[Factor, ...]]:

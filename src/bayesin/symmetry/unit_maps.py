@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..errors import ModelError
-from ..trees import Tree, flatten, map_with_path
+from ..trees import Tree, common_dtype, flatten, map_with_path
 from .activations import FEW, Sites, as_numbers, on_host
 from .permute import Layout, layouts
 from .spec import PermutationSpec
@@ -214,5 +214,5 @@ def _by_unit(leaf: Any, layout: Layout, groups: tuple[str, ...], of_units: Any, 
     unit = jnp.asarray(of_units).reshape([layout.shape[place] for place in places])
     unit = unit.transpose(np.argsort(places)).reshape([n if i in places else 1 for i, n in enumerate(layout.shape)])
     array = jnp.asarray(leaf)
-    wide = layout.factored(array.astype(jnp.promote_types(array.dtype, jnp.float32)))
+    wide = layout.factored(array.astype(common_dtype(array.dtype, jnp.float32)))
     return layout.put(array, change(wide, unit).astype(array.dtype))

@@ -22,12 +22,13 @@ import numpy as np
 
 from ...chunks import cut
 from ...errors import ConfigError, ModelError, TrainingError
+from ...inputs import Inputs, count_of, take
 from ...jaxprs import hashable
 from ...likelihoods import Likelihood, is_learned
-from ...models import Model
+from ...models import Model, has_training_mode
 from ...posteriors import Samples
 from ...store import checksum, key_numbers
-from ...trees import Tree, check_same_structure, flatten, map_with_path
+from ...trees import Tree, check_same_structure, flatten, map_with_path, unflatten
 from ..fit import Fit, Progress, Trace, trace_of
 from ..priors import Prior, checked_moments
 from ..settings import (
@@ -138,7 +139,7 @@ def fit_hmc(
 
     Args:
         key: a `jax.random.key`; chain i uses `fold_in(key, i)` and nothing else.
-        model: init and apply; without running statistics, which no posterior is defined over.
+        model: init and apply; with a training mode or running statistics only as `models.frozen(model)`.
         data: a `Dataset`, or a pair (x, y).
         config: the settings.
         checkpoint: a folder for draws and checkpoints. A run found there is taken up where it was, or prolonged
@@ -169,6 +170,54 @@ def fit_hmc(
     """
     _check_installed()
     check_arguments("fit_hmc", key, model, config, HMC)
+    if has_training_mode(model) or (model.statistics and model.apply_train is None):
+        named = f"'{min(model.statistics)}' is a running statistic" if model.statistics else "it has dropout"
+        raise ModelError(
+            f"{model.name} does something else in training than in evaluation ({named}), so that it has no one "
+            "log-posterior; models.frozen(model) is sampled in evaluation mode, its statistics as they start"
+        )
+    if not model.statistics:
+        return _sample(key, model, data, config, checkpoint, on_progress, start, {})
+    held = _statistics(model, key, start)
+
+    def moving(params: Tree) -> Tree:
+        return unflatten({path: leaf for path, leaf in flatten(params).items() if path not in held})
+
+    inner = Model(
+        lambda key: moving(model.init(key)),
+        lambda params, x: model.apply(unflatten(flatten(params) | held), x),
+        name=model.name,
+    )
+    fit = _sample(key, inner, data, config, checkpoint, on_progress, None if start is None else moving(start), held)
+    many = {path: np.broadcast_to(leaf, (len(fit.posterior), *leaf.shape)) for path, leaf in held.items()}
+    posterior = Samples(unflatten(flatten(fit.posterior.params) | many))
+    return Fit((posterior,), fit.trace, fit.config, fit.likelihoods, probes=fit.probes)
+
+
+def _statistics(model: Model, key: jax.Array, start: Tree | None) -> dict[str, np.ndarray]:
+    """The statistics that a frozen network keeps: of the start where there is one, else as they begin."""
+    flat = flatten(initialise(model, key))
+    found = {path: np.asarray(leaf) for path, leaf in flat.items() if path in model.statistics}
+    for path, leaf in found.items() if start is not None else ():
+        given = np.asarray(flatten(start)[path])
+        one = given if given.ndim == leaf.ndim else given[0]
+        if (given != one).any():
+            raise ModelError(f"the chains start with different statistics '{path}'; give one start for all of them")
+        found[path] = one
+    return found
+
+
+def _sample(
+    key: jax.Array,
+    model: Model,
+    data: TrainingData,
+    config: HMC,
+    checkpoint: Path | str | None,
+    on_progress: Callable[[Progress], object] | None,
+    start: Tree | None,
+    held: dict[str, np.ndarray],
+) -> Fit[Samples, HMC]:
+    """Chains over all parameters of a model; `held` is what the network closes over besides."""
     likelihood = likelihood_of(config)
     arrays = training_arrays(data, likelihood)
     keys = jnp.stack([jax.random.fold_in(key, chain) for chain in range(config.chains)])
@@ -178,7 +227,7 @@ def fit_hmc(
     plan = chain_plan(config, model)
     chunks = cut(arrays.x, arrays.y, config.chunk)
     folder = None if checkpoint is None else Path(checkpoint)
-    run = {} if folder is None else _identity(key, config, arrays, positions, prior)
+    run = {} if folder is None else _identity(key, config, arrays, positions, prior, held)
     states, history = restore(folder, run, _checked(begin(plan, positions, chunks, prior)))
     if folder is not None and not history.rows:  # before any draws, which alone would belong to no run
         save(folder, run, states, history, [])
@@ -235,13 +284,19 @@ def chain_plan(config: HMC, model: Model) -> ChainPlan:
 
 
 def _identity(
-    key: jax.Array, config: HMC, arrays: Arrays, positions: Tree, prior: tuple[Tree, Tree] | None
+    key: jax.Array,
+    config: HMC,
+    arrays: Arrays,
+    positions: Tree,
+    prior: tuple[Tree, Tree] | None,
+    held: dict[str, np.ndarray],
 ) -> dict[str, Any]:
     """What makes two runs the same run: key, settings, data and start; a run may be prolonged, but not altered."""
     flat = flatten(positions)
     start = [zlib.crc32("/".join(flat).encode()), checksum(*flat.values())]
     found = identity_fields(replace(config, prior=None), OPERATIONAL)
-    found |= {"key": key_numbers(key), "data": checksum(arrays.x, arrays.y), "start": start}
+    found |= {"key": key_numbers(key), "data": checksum(*jax.tree.leaves(arrays.x), arrays.y), "start": start}
+    found |= {"held": checksum(*held.values())} if held else {}
     return found if prior is None else found | {"prior": checksum(*jax.tree.leaves(prior))}
 
 
@@ -266,8 +321,6 @@ def _check_installed() -> None:
 def _positions(model: Model, keys: jax.Array, start: Tree | None) -> Tree:
     params = [initialise(model, key) for key in keys]
     for path, leaf in flatten(params[0]).items():
-        if path in model.statistics:
-            raise ModelError(f"'{path}' is a running statistic; HMC needs a model without them, such as norm='frn'")
         if not jnp.issubdtype(jnp.asarray(leaf).dtype, jnp.floating):
             raise ModelError(f"'{path}' holds {jnp.asarray(leaf).dtype}; HMC moves floating-point numbers alone")
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *params)
@@ -289,10 +342,12 @@ def _checked(states: ChainStates) -> ChainStates:
     return states
 
 
-def _probe_inputs(config: HMC, arrays: Arrays) -> jax.Array:
+def _probe_inputs(config: HMC, arrays: Arrays) -> Inputs:
     """A few inputs, of the test set where there is one; labels are not looked at."""
     inputs = arrays.x if arrays.x_test is None else arrays.x_test
-    return jnp.asarray(inputs[np.linspace(0, len(inputs) - 1, min(config.probe, len(inputs))).astype(int)])
+    count = count_of(inputs)
+    chosen = np.linspace(0, count - 1, min(config.probe, count)).astype(int)
+    return jax.tree.map(jnp.asarray, take(inputs, chosen))
 
 
 def _row(

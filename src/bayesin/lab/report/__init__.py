@@ -23,5 +23,6 @@ from .figures import style as style
 from .page import publish as publish
 from .page import render as render
 from .page import write_page as write_page
+from .pair_report import report as report
 from .panels import panels_of as panels_of
 from .sections import barrier_section as barrier_section

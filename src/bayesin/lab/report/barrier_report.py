@@ -12,6 +12,7 @@ import numpy as np
 from ...data import Dataset
 from ...errors import ConfigError, PosteriorError
 from ...evaluation import Barrier, Plane, plane
+from ...inputs import take
 from ...models import Model
 from ...paths import is_point
 from ...posteriors import Gaussian
@@ -104,13 +105,13 @@ def with_plane(
     if measured.aligned is None:
         return measured
     pair, data, model = measured.pair, measured.data, measured.model
-    count = min(len(data.x_test), PLANE_EXAMPLES)
+    count = min(len(data.y_test), PLANE_EXAMPLES)
     side = int(np.clip(np.sqrt(work / (PLANE_SAMPLES * count)), *PLANE_SIDES))
     try:
         landscape = plane(
             [pair.target, pair.source, measured.aligned.alignment.posterior],
             model.apply,
-            (data.x_test[:count], data.y_test[:count]),
+            take((data.x_test, data.y_test), slice(count)),
             key=key,
             prior_variance=1.0,  # the page shows the likelihood alone
             resolution=side,

@@ -39,7 +39,7 @@ def walk_section(barriers: Mapping[str, Barrier], data: Dataset) -> dict[str, An
     names = class_names(data, first.confusion.shape[-1])
     section: dict[str, Any] = {"classes": names, "taus": first.taus}
     section |= {kind: [_step(curve, at) for at in range(len(curve.taus))] for kind, curve in barriers.items()}
-    if first.kept is not None and len(data.input_shape) == 3 and data.input_shape[-1] in (1, 3):
+    if first.kept is not None and _is_image(data.input_shape):
         section["images"] = _images(first.kept, data)
     return section
 
@@ -257,6 +257,10 @@ def _step(curve: Barrier, at: int) -> dict[str, Any]:
         "confusion": curve.confusion[at].astype(int),  # pyright: ignore[reportOptionalSubscript]
         "probabilities": np.round(curve.probabilities[at], 4) if curve.probabilities is not None else [],
     }
+
+
+def _is_image(shape: Any) -> bool:
+    return isinstance(shape, tuple) and len(shape) == 3 and shape[-1] in (1, 3)
 
 
 def _images(kept: np.ndarray, data: Dataset) -> dict[str, Any]:

@@ -6,6 +6,9 @@ from .config import build_model as build_model
 from .config import differences as differences
 from .config import make_training as make_training
 from .config import preset as preset
+from .own_checkpoints import load_own_pair as load_own_pair
+from .own_model import address_content as address_content
+from .own_model import is_address as is_address
 from .pairs import BY_DATA as BY_DATA
 from .pairs import CHECKED as CHECKED
 from .pairs import DRAWS as DRAWS
@@ -30,8 +33,8 @@ from .posterior_files import example_inputs as example_inputs
 from .posterior_files import find_posterior as find_posterior
 from .posterior_files import likelihood_of_file as likelihood_of_file
 from .posterior_files import model_of as model_of
+from .posterior_files import read_foldable as read_foldable
 from .posterior_files import read_posterior as read_posterior
-from .posterior_files import read_samples as read_samples
 from .posterior_files import spec_of as spec_of
 from .posterior_files import verified_spec as verified_spec
 from .records import Clock as Clock

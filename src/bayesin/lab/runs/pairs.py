@@ -16,6 +16,7 @@ import numpy as np
 from ...data import Dataset
 from ...errors import ConfigError
 from ...evaluation import Barrier, barrier
+from ...inputs import Inputs, take
 from ...matching import Alignment, Sweep, align
 from ...matching.costs import Activations, Blend, CostLike, Wasserstein
 from ...models import Model
@@ -51,7 +52,7 @@ class PosteriorPair:
     source: Posterior | Tree
     spec: PermutationSpec
     model: Model | None = None  # None where nothing names it: then the function is not compared
-    inputs: np.ndarray | None = None  # on which it is compared
+    inputs: Inputs | None = None  # on which it is compared
     inputs_are: str = "test examples"
     spec_from: str = "discovered and verified"
     data: Dataset | None = None
@@ -92,7 +93,7 @@ class AlignedPair:
 class Measured(NamedTuple):
     """Examples on which a path is measured."""
 
-    x: np.ndarray
+    x: Inputs
     y: np.ndarray
     samples: int  # draws of the weights at every point of the path
     keep: Any = ()  # examples whose predictions are kept
@@ -130,7 +131,7 @@ def load_pair(
             f"neither {target.path.name} nor its run names the {missing[2:]} it belongs to; use {missing}"
         )
     first, second = read_posterior(target, model), read_posterior(source, model)
-    example = example_inputs(data, CHECKED, target, source) if model is not None else None
+    example = example_inputs(data, CHECKED, model, target, source) if model is not None else None
     inputs, inputs_are = example or (None, "")
     known = spec_of(target, source, path=spec) if symmetry else PermutationSpec(())
     origin = "from the files" if spec is None else f"from {spec}"
@@ -180,7 +181,7 @@ def align_pair(
     change = None
     if pair.model is not None and pair.inputs is not None:
         before, after = (point_of(posterior) for posterior in (pair.source, alignment.posterior))
-        change = check_same_function(pair.model.apply, before, after, pair.inputs[:CHECKED])
+        change = check_same_function(pair.model.apply, before, after, take(pair.inputs, slice(CHECKED)))
     return AlignedPair(pair, alignment, change, _sweeps_to(alignment.perms, searches))
 
 

@@ -7,9 +7,9 @@
     results.json               scores on the test set, for each member
     checkpoints/               while it is not done
 
-`done` is written last: a folder without it is taken up where it was, one with it is left alone. A folder that bears
-the name of its run, which holds the hash of its config, can be of no other: damage there is work not done, elsewhere
-it is an error.
+`done` is written last, with the checksums of results and posteriors: a folder without it is taken up where it was,
+one with it is compared and left alone. Damage is work not done, wherever the folder says which run it is: by its
+config, or by the name of the run, which holds the hash of the config.
 """
 
 import dataclasses
@@ -24,14 +24,14 @@ from typing import Any, NamedTuple
 
 from ...data import Dataset, is_data_file, published_content
 from ...errors import ArtifactError, ConfigError, TrainingError
-from ...files import remove_leftovers
+from ...files import file_hash, remove_leftovers
 from ...inference import VI, Fit, Progress, fit_vi_grid
 from ...json_files import read_json, write_json
 from ...likelihoods import Likelihood, Normal
 from ...locks import locked
 from ...models import Model
 from ...randomness import seed_key
-from ...store import save_posterior
+from ...store import read_tensors, save_posterior
 from .config import METHODS, RunConfig, build_model, differences
 from .records import append_metrics, now, provenance, reason, trace_rows, write_metrics
 from .run_data import data_places, load_run_data
@@ -39,6 +39,27 @@ from .run_scores import test_results
 
 LOCK = ".lock"  # held by the process that works in a folder
 MEMBERS = "members.json"  # names of the runs that share a checkpoint
+_NUMBER = float | None
+_SCORES = {"test_nll": _NUMBER, "test_nll_error": _NUMBER, "test_accuracy?": _NUMBER, "std_mean?": _NUMBER}
+RESULTS = {  # of results.json
+    "members": [_SCORES | {"member": int, "train_loss?": _NUMBER}],
+    "ensemble?": _SCORES,
+    "weights": int,
+    "steps": int,
+    "memory": ({"member": float, "work": float, "data": float}, None),
+    "chains?": {
+        "samples": int,
+        **{name: [_NUMBER] for name in ("acceptance", "energy_error", "step_size")},
+        **{f"{name}?": _NUMBER for name in ("rhat_max", "rhat_median", "ess_min", "ess_median")},
+    },
+}
+DONE = {  # of provenance.json
+    "status": "done",
+    "train_seconds": float,
+    "test_seconds": float,
+    "share_seconds?": float,
+    "files?": {str: str},
+}
 Tell = Callable[[str], Any]  # told of the stages "load", "train", "test" and "save" as they begin
 
 
@@ -83,7 +104,7 @@ def run(
         prepared = _prepare(config, root, tell)
     config = _with_content(config, prepared)
     _check_folder(config, folder)
-    outcome = _whole_outcome(config, folder)
+    outcome = _whole_outcome(folder)
     if outcome is not None and not os.access(folder, os.W_OK):  # kept where none can write
         return outcome
     # Before the folder is made, so that a misspelt data set leaves nothing behind.
@@ -92,7 +113,7 @@ def run(
     with locked(folder / LOCK, wait=wait):
         _check_folder(config, folder)
         remove_leftovers(folder)
-        if (outcome := _whole_outcome(config, folder)) is not None:
+        if (outcome := _whole_outcome(folder)) is not None:
             shutil.rmtree(folder / "checkpoints", ignore_errors=True)
             return outcome
         record = _begin(config, folder, root)
@@ -128,7 +149,7 @@ def run_together(
     with ExitStack() as stack:
         for folder in sorted(folders):  # in one order, so that two processes cannot hold what the other waits for
             stack.enter_context(locked(folder / LOCK, wait=True))
-        todo = [pair for pair in zip(configs, folders, strict=True) if _whole_outcome(*pair) is None]
+        todo = [pair for pair in zip(configs, folders, strict=True) if _whole_outcome(pair[1]) is None]
         if not todo:
             return
         records = [_begin(config, folder) | {"together": len(todo)} for config, folder in todo]
@@ -150,19 +171,27 @@ def run_together(
         shutil.rmtree(shared, ignore_errors=True)
 
 
-def finished(folder: Path) -> RunOutcome:
-    """Reads what a run that is done left behind.
+def finished(folder: Path, *, thorough: bool = True) -> RunOutcome:
+    """Reads what a run that is done left behind, and compares its files with their checksums.
+
+    Without `thorough` it only looks whether they are there, which is quick whatever their size.
 
     Raises:
         ArtifactError: a file that is damaged or gone.
     """
-    record = read_json(folder / "provenance.json", {"train_seconds": object, "test_seconds": object})
-    results = read_json(folder / "results.json", {"members": list, "weights": int, "steps": int, "memory": object})
-    for name in _posterior_files(results):
-        if not (folder / name).is_file():
-            raise ArtifactError(
-                f"{folder} is done, but its posteriors are gone ({name}); remove it to do the run again"
-            )
+    record = read_json(folder / "provenance.json", DONE)
+    results = read_json(folder / "results.json", RESULTS)
+    sums = record.get("files", {})
+    for name in [*_posterior_files(results), "results.json"]:
+        path = folder / name
+        if not path.is_file():
+            raise ArtifactError(f"{folder} is done, but {name} is gone; the same 'bayesin train' makes it again")
+        if not thorough:
+            continue
+        if name not in sums and path.suffix == ".safetensors":  # of version 0.1; the file has a checksum of its own
+            read_tensors(path)
+        if name in sums and file_hash(path) != sums[name]:
+            raise ArtifactError(f"{path} was changed or damaged; the same 'bayesin train' makes it again")
     return RunOutcome(folder, results, record, True)
 
 
@@ -224,6 +253,7 @@ def _finish(
         own = about | {"member": number} | _noise(fit.likelihoods[number])
         save_posterior(folder / f"posterior-{number}.safetensors", posterior, metadata=own)
     write_json(folder / "results.json", results)
+    files = [*(f"posterior-{number}.safetensors" for number in range(len(fit.posteriors))), "results.json"]
     train_seconds = float(fit.trace["seconds"][-1])
     record |= {
         "status": "done",
@@ -231,6 +261,7 @@ def _finish(
         "train_seconds": train_seconds,
         "test_seconds": time.perf_counter() - began,
         "share_seconds": train_seconds / record.get("together", 1),  # of runs trained together, each took a part
+        "files": {name: file_hash(folder / name) for name in files},
     }
     write_json(folder / "provenance.json", record)
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
@@ -257,7 +288,7 @@ def _check_folder(config: RunConfig, folder: Path) -> None:
             raise ConfigError(f"{folder} holds files of something else than a run; choose another folder")
         return
     try:
-        there = RunConfig.from_json(read_json(folder / "config.json"))
+        there = _config_of(folder)
     except ArtifactError:
         if _bears_its_name(config, folder):
             return
@@ -274,17 +305,25 @@ def _check_folder(config: RunConfig, folder: Path) -> None:
         raise ConfigError(f"{folder} holds another run ({settings}); choose another folder, or remove that one")
 
 
-def _whole_outcome(config: RunConfig, folder: Path) -> RunOutcome | None:
-    """What a run left behind that is done and whole; None where it is yet to do."""
+def _whole_outcome(folder: Path) -> RunOutcome | None:
+    """What a run left behind that is done and whole; None where it is yet to do, or to be done again.
+
+    Whatever is damaged can be made again, as its config is there or in the folder's name.
+    """
     try:
         if _record(folder).get("status") != "done":
             return None
-        there = RunConfig.from_json(read_json(folder / "config.json"))
+        there = _config_of(folder)
         return finished(folder)._replace(unchecked=there.about_data.unchecked)
     except ArtifactError:
-        if _bears_its_name(config, folder):
+        if os.access(folder, os.W_OK):
             return None
         raise
+
+
+def _config_of(folder: Path) -> RunConfig:
+    path = folder / "config.json"
+    return RunConfig.from_json(read_json(path), str(path))
 
 
 def _bears_its_name(config: RunConfig, folder: Path) -> bool:

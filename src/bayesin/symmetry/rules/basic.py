@@ -6,12 +6,13 @@ come from the parameters: what varies in them is fixed. What is not known at all
 
 from collections.abc import Callable, Sequence
 from functools import reduce
+from itertools import pairwise
 from math import gcd
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..factors import Array, Axis, constant, fix, fixed, join
+from ..factors import Array, Axis, Choice, constant, fix, fixed, join, plus
 
 # fmt: off
 ARITHMETIC = (
@@ -32,11 +33,13 @@ IDENTITY = (
     "sharding_constraint", "layout_constraint", "with_memory_space_constraint", "pvary",
 )
 # fmt: on
+ENTRYWISE = (*ARITHMETIC, *SPECIAL, *LOGIC, *IDENTITY)
 PASSING = ("device_put", "optimization_barrier")
 SHOWING = ("debug_callback", "debug_print")
 
 COUNTER = "joined to a counter"
 VARIES = "joined to a constant that varies"
+FEW = 16  # runs of equal values that a closed-over value is told apart by
 
 
 class Equation(NamedTuple):
@@ -46,7 +49,8 @@ class Equation(NamedTuple):
     params: dict[str, Any]
     shapes: tuple[tuple[int, ...], ...]  # of its outputs
     number: str  # its place in the jaxpr; 17.3 is the fourth equation inside the eighteenth
-    enter: Callable[[Any, Sequence[Array]], list[Array]]  # walks a jaxpr that the equation holds
+    enter: Callable[..., list[Array]]  # walks a jaxpr that the equation holds: (jaxpr, its inputs, steps of a scan)
+    stand_outside: Callable[[Sequence[Array]], None]  # says of arrays that they belong to no single step of a scan
 
     @property
     def unsupported(self) -> str:
@@ -89,8 +93,14 @@ def showing(equation: Equation, *arrays: Array) -> list[Array]:
 
 
 def join_all(arrays: tuple[Array, ...] | list[Array]) -> Array:
-    """Joins arrays of one rank axis by axis, leaving out scalars."""
-    return tuple(reduce(join, axes) for axes in zip(*[a for a in arrays if a], strict=True))
+    """Joins arrays of one rank axis by axis, leaving out scalars.
+
+    Axes that choose by a sum come after the others: by then it is known which sums are one.
+    """
+    columns = list(enumerate(zip(*[a for a in arrays if a], strict=True)))
+    columns.sort(key=lambda column: any(isinstance(factor, Choice) for axis in column[1] for factor in axis))
+    joined = {number: reduce(join, axes) for number, axes in columns}
+    return tuple(joined[number] for number in range(len(columns)))
 
 
 def iota(equation: Equation, *sizes: Array) -> list[Array]:
@@ -105,7 +115,7 @@ def closed_over(value: Any) -> Array:
     """The axes of a value that is known: what repeats is constant, what varies is fixed.
 
     Along each axis the values are read as (repeats, period, run): `[a a b b a a b b]` repeats 2 times a period
-    of 2 runs of 2.
+    of 2 runs of 2. What does not repeat is a sum of its runs, if they are few: `[a a a b b c c]` is 3 + 2 + 2.
     """
     if 0 in value.shape:
         return tuple(map(constant, value.shape))
@@ -121,6 +131,9 @@ def _closed_over_axis(array: np.ndarray, number: int) -> Axis:
     run = gcd(*changes.tolist(), len(rows))
     heads = rows[::run]
     period = next(p for p in range(1, len(heads) + 1) if _repeats(heads, p))
+    if period == len(heads) and 0 < len(changes) < min(FEW, len(rows) - 1):
+        ends = [0, *changes.tolist(), len(rows)]
+        return plus([constant(stop - start) for start, stop in pairwise(ends)])
     return constant(len(heads) // period) + fixed(period, VARIES) + constant(run)
 
 
@@ -132,7 +145,7 @@ def _repeats(rows: np.ndarray, period: int) -> bool:
 
 
 RULES = {
-    **dict.fromkeys((*ARITHMETIC, *SPECIAL, *LOGIC, *IDENTITY), elementwise),
+    **dict.fromkeys(ENTRYWISE, elementwise),
     **dict.fromkeys(PASSING, passing),
     **dict.fromkeys(SHOWING, showing),
     "iota": iota,

@@ -2,7 +2,7 @@
 
 from functools import reduce
 
-from ..factors import Array, Constant, Units, constant, fix, fixed, join, resolve
+from ..factors import Array, Axis, Constant, Factor, Sum, Units, constant, fix, fixed, is_constant, join, resolve
 from .basic import Equation, freeze, join_all
 
 STEPS = "steps of a scan"
@@ -49,17 +49,24 @@ def scan(equation: Equation, *arrays: Array) -> list[Array]:
     steps = reduce(join, [array[0] for array in scanned], constant(length))
     if carry:
         fix(steps, STEPS)
-        steps = fixed(length, STEPS)
-    outputs = equation.enter(body, [*used, *carry, *[array[1:] for array in scanned]])
+        steps = fixed(length, STEPS) if is_constant(steps) else steps
+    equation.stand_outside([*used, *carry])
+    outputs = equation.enter(body, [*used, *carry, *[array[1:] for array in scanned]], steps)
     return _closed(carry, outputs[:handed_on]) + [(steps, *array) for array in outputs[handed_on:]]
 
 
 def _varying(carry: tuple[Array, ...]) -> list[Array]:
     """The carry with free units in place of constants: what starts constant need not stay so."""
-    return [tuple(tuple(map(_vary, resolve(axis))) for axis in array) for array in carry]
+    return [tuple(_varied(resolve(axis)) for axis in array) for array in carry]
 
 
-def _vary(factor: Constant | Units) -> Constant | Units:
+def _varied(axis: Axis) -> Axis:
+    return tuple(map(_vary, axis))
+
+
+def _vary(factor: Factor) -> Factor:
+    if isinstance(factor, Sum):
+        return Sum(tuple(map(_varied, factor.terms)), factor.tag)
     return Units(factor.size) if isinstance(factor, Constant) and factor.size else factor
 
 

@@ -1,16 +1,28 @@
 """Operations that put entries elsewhere and change none: reshapes, slices, and rows picked by an index.
 
-Where an axis is cut, or put together, at positions that are multiples of a block b, an axis of n is (n/b blocks, b):
-the blocks stay in place and the b units inside of them may move, in all blocks alike. So the four gates of an
-LSTM, or a fused query-key-value projection, are `4 * g` and `3 * g`.
+Where an axis is put together from parts, or parts are taken out of it, it is the sum of them, one behind the other.
+The parts move each on their own, unless something else ties them: the four gates of an LSTM meet in one state, so
+that a kernel with all of them is `g + g + g + g`, which is `4 * g`.
 """
 
-from math import gcd
+from itertools import accumulate
 
-from ..factors import Array, Axis, constant, cut, fix, fixed, is_constant, join, size_of
+from ..factors import (
+    POSITION,
+    Array,
+    Axis,
+    constant,
+    cut,
+    fix,
+    fixed,
+    is_constant,
+    join,
+    plus,
+    select,
+    size_of,
+)
 from .basic import Equation, freeze, join_all
 
-POSITION = "position of a slice"
 ROWS = "rows are picked by index"
 ORDER_FREE = ("scatter-add", "scatter-sub", "scatter-mul", "scatter-min", "scatter-max")
 
@@ -49,32 +61,30 @@ def squeeze(equation: Equation, array: Array) -> list[Array]:
 
 
 def slice_(equation: Equation, array: Array) -> list[Array]:
-    """Whole blocks from fixed positions, or one entry of every stride."""
-    params = equation.params
+    """A part of an axis from fixed positions, or one entry of every stride."""
+    params, sizes = equation.params, [size_of(axis) for axis in array]
     starts, limits = params["start_indices"], params["limit_indices"]
     strides = params["strides"] or (1,) * len(array)
-    return [tuple(map(_slice_axis, array, starts, limits, strides, equation.shapes[0]))]
+    for number, (start, limit, stride, size) in enumerate(zip(starts, limits, strides, sizes, strict=True)):
+        count = equation.shapes[0][number]
+        if stride == 1:
+            array = select(array, number, start, limit)
+        elif count != size:
+            array = _replace(array, number, _strided(array[number], stride, count))
+    return [array]
 
 
 def split(equation: Equation, array: Array) -> list[Array]:
-    """The block is the greatest size that divides every part."""
     number, sizes = equation.params["axis"] % len(array), [int(size) for size in equation.params["sizes"]]
-    block = gcd(*sizes)
-    outer, inner = cut(array[number], block)
-    return [_replace(array, number, _positions(outer, size // block) + inner) for size in sizes]
+    ends = list(accumulate(sizes))
+    return [select(array, number, end - size, end) for size, end in zip(sizes, ends, strict=True)]
 
 
 def concatenate(equation: Equation, *arrays: Array) -> list[Array]:
-    """The parts move alike within their blocks: one axis cannot say that they move each on its own."""
+    """Along one axis the parts stand one behind the other; all other axes are joined."""
     number = equation.params["dimension"]
-    block = gcd(*[size_of(array[number]) for array in arrays])
-    joined: Axis = ()
-    for array in arrays:
-        outer, inner = cut(array[number], block)
-        fix(outer, POSITION)
-        joined = join(joined, inner)
-    others = [_replace(array, number, ()) for array in arrays]
-    return [_replace(join_all(others), number, fixed(equation.shapes[0][number] // block, POSITION) + joined)]
+    others = join_all([_replace(array, number, ()) for array in arrays])
+    return [_replace(others, number, plus([array[number] for array in arrays]))]
 
 
 def stack(equation: Equation, *arrays: Array) -> list[Array]:
@@ -84,12 +94,22 @@ def stack(equation: Equation, *arrays: Array) -> list[Array]:
 
 def unstack(equation: Equation, array: Array) -> list[Array]:
     number = equation.params["axis"]
-    fix(array[number], POSITION)
-    return [(*array[:number], *array[number + 1 :])] * len(equation.shapes)
+    parts = [select(array, number, index, index + 1) for index in range(len(equation.shapes))]
+    return [(*part[:number], *part[number + 1 :]) for part in parts]
 
 
 def pad(equation: Equation, array: Array, value: Array) -> list[Array]:
-    return [tuple(map(_pad_axis, array, equation.params["padding_config"], equation.shapes[0]))]
+    """One value in front and behind; less than nothing is a slice."""
+    for number, config in enumerate(equation.params["padding_config"]):
+        low, high, interior = map(int, config)
+        if interior:
+            fix(array[number], POSITION)
+            array = _replace(array, number, fixed(equation.shapes[0][number], POSITION))
+            continue
+        array = select(array, number, max(0, -low), size_of(array[number]) - max(0, -high))
+        padded = plus([constant(max(0, low)), array[number], constant(max(0, high))])
+        array = _replace(array, number, padded)
+    return [array]
 
 
 def dynamic_slice(equation: Equation, array: Array, *starts: Array) -> list[Array]:
@@ -158,32 +178,13 @@ def _positions(axis: Axis, count: int) -> Axis:
     return fixed(count, POSITION)
 
 
-def _slice_axis(axis: Axis, start: int, limit: int, stride: int, count: int) -> Axis:
-    size = size_of(axis)
-    if count == size:
-        return axis
-    if stride == 1:
-        block = gcd(start, limit, size)
-        outer, inner = cut(axis, block)
-        return _positions(outer, count // block) + inner
-    if size % stride == 0 and count == size // stride:  # one entry of every stride
-        outer, inner = cut(axis, stride)
-        fix(inner, POSITION)
-        return outer
-    return _positions(axis, count)
-
-
-def _pad_axis(axis: Axis, config: tuple[int, int, int], count: int) -> Axis:
-    low, high, interior = map(int, config)
-    if (low, high, interior) == (0, 0, 0):
-        return axis
-    if interior:
-        fix(axis, POSITION)
-        return fixed(count, POSITION)
-    block = gcd(low, high, size_of(axis))
-    outer, inner = cut(axis, block)
-    fix(outer, POSITION)
-    return fixed(count // block, POSITION) + inner
+def _strided(axis: Axis, stride: int, count: int) -> Axis:
+    """One entry of every stride."""
+    if size_of(axis) != stride * count:
+        return _positions(axis, count)
+    outer, inner = cut(axis, stride)
+    fix(inner, POSITION)
+    return outer
 
 
 def _update_axis(axis: Axis, update: Axis) -> Axis:
@@ -208,6 +209,9 @@ def _written(axis: Axis, update: Axis = ()) -> Axis:
     fix(update, ROWS)
     return fixed(size_of(axis), ROWS)
 
+
+FOLLOWING = ("reshape", "broadcast_in_dim", "transpose", "squeeze", "slice", "split", "unstack")
+DROPPING = ("slice", "split", "unstack", "pad", "dynamic_slice", "gather")
 
 RULES = {
     "reshape": reshape,

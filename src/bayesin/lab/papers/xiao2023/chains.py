@@ -22,7 +22,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ....compact import Compact, compact, prune, rebase
+from ....compact import Compact, best_scale, compact, prune, rebase, shrunk
 from ....data import Dataset
 from ....evaluation.metrics import accuracy, agreement, ece, nll, total_variation
 from ....inference import HMC, effective_sample_size, split_rhat
@@ -33,7 +33,7 @@ from ....trees import Tree, flatten
 from ...campaign import Task, TaskContext, seeded
 from ..reproduction import Finding, Record, Reproduction, of_kind
 from .method_trio import Posteriors, TrioTask, method_trio
-from .table1 import CHOSEN_ON, CHOSEN_WITH, PAPER_FOLDING, SHRINKING, Folding, probabilities, shrunk
+from .table1 import CHOSEN_ON, CHOSEN_WITH, PAPER_FOLDING, SHRINKING, Folding, probabilities
 
 CHAINS = {
     "smoke": HMC(samples=10, chains=4, burn_in=10, step_size=5e-3, steps=40, chunk=2_000),
@@ -109,8 +109,7 @@ def held_out_table(posteriors: Posteriors, chains: int, key: jax.Array, draws: i
         columns[name] = _scores(probabilities(_scaled(components, 1.0), model, data.x_test), truth, data)
         few = [(networks[: max(1, CHOSEN_WITH // len(components))], mean) for networks, mean in components]
         x, y = data.x_train[:CHOSEN_ON], data.y_train[:CHOSEN_ON]
-        losses = {s: _nll(probabilities(_scaled(few, s), model, x), y) for s in SHRINKING}
-        scale = min(losses, key=lambda s: losses[s])
+        scale, losses = best_scale(lambda s: _nll(probabilities(_scaled(few, s), model, x), y), SHRINKING)
         narrow = probabilities(_scaled(components, scale), model, data.x_test)
         chosen = {"scale": scale, "training_nll": losses[scale]}
         columns[f"{name}, scaled"] = _scores(narrow, truth, data) | chosen

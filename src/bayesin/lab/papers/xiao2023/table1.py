@@ -29,7 +29,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ....compact import compact, rebase
+from ....compact import SCALES, best_scale, compact, rebase, shrunk
 from ....data import Dataset
 from ....evaluation import predict
 from ....evaluation.metrics import accuracy, agreement, nll, total_variation
@@ -48,7 +48,7 @@ Column = dict[str, Any]
 
 PAPER_FOLDING: Folding = ("activations", "first")
 FOLDINGS = (PAPER_FOLDING, ("activations", "mean"), ("correlations", "mean"), ("weights", "mean"))
-SHRINKING = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+SHRINKING = SCALES
 CHOSEN_ON, CHOSEN_WITH = 10_000, 50  # training examples, and draws, that the number is chosen with
 PAPER_NUMBERS = {  # agreement, total variation, accuracy, accuracy of the mean network; percentages as shares
     "hmc": (1.0, 0.0, 0.9843, None),
@@ -169,27 +169,10 @@ def choose_scale(networks: Samples, mean: Tree, model: Model, data: Dataset) -> 
         data: the first `CHOSEN_ON` examples of its training set are used, and nothing else.
     """
     x, y, few = data.x_train[:CHOSEN_ON], data.y_train[:CHOSEN_ON], networks[:CHOSEN_WITH]
-    losses = {
-        scale: nll(np.log(np.maximum(probabilities(shrunk(few, mean, scale), model, x), 1e-12)), y)
-        for scale in SHRINKING
-    }
-    best = min(losses, key=lambda scale: losses[scale])
+    best, losses = best_scale(
+        lambda scale: nll(np.log(np.maximum(probabilities(shrunk(few, mean, scale), model, x), 1e-12)), y), SHRINKING
+    )
     return best, {f"{scale:g}": loss for scale, loss in losses.items()}
-
-
-def shrunk(networks: Samples, mean: Tree, scale: float) -> Samples:
-    """Returns the networks with their deviations from the mean multiplied by `scale`.
-
-    Example:
-        >>> shrunk(Samples({"w": np.array([[1.0], [5.0]])}), {"w": np.array([3.0])}, 0.5).params["w"].tolist()
-        [[2.0], [4.0]]
-    """
-    factor = np.float32(scale)
-
-    def towards_mean(w: np.ndarray, m: Any) -> np.ndarray:
-        return (np.asarray(m) + factor * (w - np.asarray(m))).astype(w.dtype)
-
-    return Samples(jax.tree.map(towards_mean, networks.params, mean))
 
 
 def probabilities(networks: Samples | Tree, model: Model, x: Any) -> np.ndarray:

@@ -21,7 +21,7 @@ function groupControl(alignment, state) {
   if (names.length === 1) return null;
   const titles = Object.fromEntries((alignment.groups || []).map((group) => [group.name, `${group.name} (${group.size} units)`]));
   const select = el("select", { id: "group", onchange: (event) => { state.group = event.target.value; state.perGroup.forEach((plot) => plot.draw()); } },
-    names.map((name) => el("option", { value: name, selected: name === state.group }, titles[name] || name)));
+    names.map((name) => el("option", { value: name, selected: name === state.group }, known(titles, name, name))));
   return el("p", {}, el("label", {}, "Group of units shown in the matrices and the histogram of correlations: ", select));
 }
 
@@ -130,7 +130,7 @@ function stdFigure(stds, name = "stds", title = "Standard deviations half way") 
   return figure({
     name, title, width: "w6", height: 300, phone: 270, label: "Histograms of standard deviations, before and after alignment",
     says: stds.says || "Share of weights by standard deviation. Moving units does not change the histogram of a posterior, but it changes which deviations are averaged half way: without alignment those of unrelated weights.",
-    draw: (colours) => ({ data: stds.curves.map((curve) => ({ x: stds.centres, y: curve.shares.map((share) => 100 * share), name: plain(curve.name), mode: "lines", line: { color: colours[(looks[curve.role] || looks.first)[0]], dash: (looks[curve.role] || looks.first)[1], width: 2.2, shape: "hvh" }, hovertemplate: "%{y:.1f} %" })),
+    draw: (colours) => ({ data: stds.curves.map((curve) => ({ x: stds.centres, y: curve.shares.map((share) => 100 * share), name: plain(curve.name), mode: "lines", line: { color: colours[known(looks, curve.role, looks.first)[0]], dash: known(looks, curve.role, looks.first)[1], width: 2.2, shape: "hvh" }, hovertemplate: "%{y:.1f} %" })),
       layout: layout(colours, { showlegend: true, legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: 11.5 } }, margin: { l: 52, r: 14, t: narrow() ? 62 : 50, b: 44 },
         xaxis: axis(colours, "standard deviation", { ...(stds.scale === "log" ? logTicks(stds.centres) : {}), hoverformat: ".2g", unifiedhovertitle: { text: "std %{x:.2g}" } }), yaxis: axis(colours, "share of weights (%)", { rangemode: "tozero" }) }) }),
   });

@@ -37,7 +37,7 @@ function barrierSection(run, state) {
   const both = names.some((name) => sets[name].aligned);
   return section("barrier", both ? "The barrier, before and after" : "The barrier",
     lead(run.barrier.says || "The path runs from the first posterior (τ = 0) to the second (τ = 1) along the Wasserstein geodesic: every mean and every standard deviation moves in a straight line. At each τ the loss is that of the averaged prediction of many weight samples; all τ share the same random numbers, and the bands of the loss show the Monte-Carlo error of its height above the chord. The bands of accuracy and calibration error show how well that many examples can determine them."),
-    names.length > 1 ? choice("Data set", names.map((name) => [name, titles[name] || name]), state.set, (name) => { state.set = name; update(); }) : null,
+    names.length > 1 ? choice("Data set", names.map((name) => [name, known(titles, name, name)]), state.set, (name) => { state.set = name; update(); }) : null,
     key, el("div", { class: shown.length === 3 ? "grid trio" : "grid" }, figures.map((plot) => plot.node)), numbers);
 }
 

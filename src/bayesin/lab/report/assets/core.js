@@ -15,6 +15,9 @@ function el(tag, attributes, ...children) {
 // Plotly reads a little HTML in its labels; text from files must stay text.
 const plain = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 
+// Names from files are looked up among our own alone: every object also has a "constructor".
+const known = (table, name, otherwise) => (Object.hasOwn(table, name) ? table[name] : otherwise);
+
 const present = (value) => value !== null && value !== undefined && Number.isFinite(value);
 const fixed = (value, digits) => (present(value) ? value.toFixed(digits).replace(/^-(?=0(\.0*)?$)/, "").replace("-", "−") : "–");
 const percent = (value, digits = 1) => (present(value) ? fixed(100 * value, digits) + "\u00a0%" : "–");

@@ -1,0 +1,84 @@
+"""What discovery found, as a spec: names for the groups, and every axis in its simplest form."""
+
+from collections.abc import Callable
+from itertools import groupby
+from typing import Any
+
+from .factors import POSITION, Array, Axis, Sum, Units, leaves_of, resolve, units_of
+from .indexed import Outer
+from .spec import Axis as SpecAxis
+from .spec import Factor, PermutationSpec, Term, factors_of, size_of_term
+
+
+def write_spec(parameters: dict[str, Array], order_met: dict[Units, int], outer: Outer) -> PermutationSpec:
+    """Returns the spec, with the groups named in the order in which the computation meets them."""
+    axes = [axis for array in parameters.values() for axis in array]
+    axes.sort(key=lambda axis: _first_met(axis, order_met))
+    met = list(dict.fromkeys(units for axis in axes for units in units_of(axis)))
+    free = [units for units in met if not units.reason]
+    named = {units for others in outer.values() for units in others}
+    names = {units: f"g{number}" for number, units in enumerate(free)}
+    names |= {u: f"f{number}" for number, u in enumerate(units for units in met if units.reason and units in named)}
+
+    def factor(units: Units) -> Factor:
+        if units.reason:
+            return Factor(units.size, None, units.reason, name=names.get(units, ""))
+        return Factor(units.size, names[units], outer=tuple(names[other] for other in outer.get(units, ())))
+
+    written = {path: tuple(_simplest(_terms(axis, factor)) for axis in array) for path, array in parameters.items()}
+    return PermutationSpec(tuple(written.items()))
+
+
+def _first_met(axis: Axis, order_met: dict[Units, int]) -> int:
+    return min((order_met.get(f, len(order_met)) for f in leaves_of(axis) if isinstance(f, Units)), default=0)
+
+
+def _terms(axis: Axis, factor: Callable[[Units], Factor]) -> list[Term]:
+    """The terms of an axis; a sum in front of other factors is distributed over them."""
+    axis = resolve(axis)
+    if axis and isinstance(axis[0], Sum):
+        return [term for part in axis[0].terms for term in _terms(part + axis[1:], factor)]
+    parts: list[Any] = []
+    for units in axis:
+        if isinstance(units, Sum):
+            inner = _simplest([term for part in units.terms for term in _terms(part, factor)])
+            parts.extend(inner[0] if len(inner) == 1 else (inner,))
+        elif isinstance(units, Units):
+            parts.append(factor(units))
+    return [_with_fixed_merged(parts)]
+
+
+def _simplest(terms: list[Term]) -> SpecAxis:
+    """The sum with neighbours put together: fixed ones are one, and equal ones a multiple."""
+    merged: list[Term] = []
+    for is_fixed, run in groupby(terms, key=lambda term: all(not f.called for f in factors_of((term,)))):
+        run = list(run)
+        if is_fixed:
+            reasons = [f.reason for f in factors_of(tuple(run))] if any(run) else [POSITION]
+            size = sum(map(size_of_term, run))
+            merged.append((Factor(size, None, _together(reasons)),) if size > 1 else ())
+            continue
+        for term, equal in groupby(run):
+            count = len(list(equal))
+            merged.append(_with_fixed_merged([Factor(count, None, POSITION), *term]) if count > 1 else term)
+    return tuple(merged)
+
+
+def _with_fixed_merged(parts: list[Any]) -> Term:
+    """Neighbours that are both fixed are one factor."""
+    factors: list[Any] = []
+    for part in parts:
+        if factors and _is_fixed(part) and _is_fixed(factors[-1]):
+            last = factors[-1]
+            factors[-1] = Factor(last.size * part.size, None, _together([last.reason, part.reason]))
+        else:
+            factors.append(part)
+    return tuple(factors)
+
+
+def _is_fixed(part: Any) -> bool:
+    return isinstance(part, Factor) and not part.called
+
+
+def _together(reasons: list[str]) -> str:
+    return "; ".join(dict.fromkeys(word for reason in reasons for word in reason.split("; ") if word))
