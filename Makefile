@@ -4,9 +4,9 @@ BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 JOBS ?= 2
 COUNT ?= 100
-# A few files for each stage, from data to the command line, discovery, alignment, barriers, HMC and folding among them.
-QUICK := $(addprefix tests/test_, imports.py api.py files.py data_arrays.py spec.py discover_rules.py verify.py align.py marginal.py \
-  barrier.py metrics.py hmc.py compact.py store.py cli_main.py)
+# A few files for each stage: data, symmetry, posteriors, matching, inference, evaluation, folding, store, laboratory, command line.
+QUICK := $(addprefix tests/test_, imports.py api.py files.py data_arrays.py spec.py discover_rules.py verify.py posteriors.py \
+  align.py ensemble.py hmc.py marginal.py barrier.py metrics.py compact.py store.py campaign_status.py cli_main.py)
 
 .PHONY: demo test test-torch check torture bench docs format clean help
 

@@ -86,7 +86,7 @@ def large(which: str, half: bool) -> list[dict]:
         print(
             f"{name:12}{row['weights'] / 1e6:7.1f} M weights  wrong {row['wrong']} of {row['units']}"
             f"  {row['seconds']:.1f} s, {row['cpu_seconds']:.1f} CPU s  {row['sweeps']} sweeps"
-            f"  peak {row['peak_gib']:.2f} GiB, {row['before_gib']:.2f} before: {row['bytes_a_weight']:.1f} B a weight",
+            f"  peak {row['peak_gib']:.2f} GiB, {row['before_gib']:.2f} before: {row['bytes_a_weight']:.1f} B/weight",
             flush=True,
         )
     return rows

@@ -122,10 +122,12 @@ def test_networks_of_real_size():
 SMALL_X = normal(1, 2, 3, scale=1.0)
 
 
-@pytest.mark.parametrize("seed", range(24))
-def test_random_programs_keep_their_output(seed):
+# Of the last ones earlier versions of the rules for indexed groups found wrong symmetries.
+@pytest.mark.filterwarnings("ignore:inconclusive")  # much of a random program does not count
+@pytest.mark.parametrize("seed, steps", [*((seed, 10) for seed in range(24)), (1065, 14), (1164, 14), (2043, 14)])
+def test_random_programs_keep_their_output(seed, steps):
     """`make torture` tries hundreds of longer ones."""
-    program = Program(seed, steps=10)
+    program = Program(seed, steps)
     params = program.params()
     spec = bayesin.discover(program, params, SMALL_X)
     bayesin.verify(program, params, SMALL_X, spec, key=jax.random.key(seed), trials=1)
@@ -293,7 +295,7 @@ def test_leaves_of_any_number_type_work(kind):
     def apply(p, x):
         return jnp.tanh(x @ jnp.abs(p["w0"]).astype(jnp.float32)) @ p["w1"]
 
-    params = PARAMS | {"w0": jnp.asarray(10 * PARAMS["w0"]).astype(kind)}
+    params = PARAMS | {"w0": jnp.round(2 * PARAMS["w0"]).astype(kind)}
     spec = bayesin.discover(apply, params, X)
     assert spec.sizes == {"g0": 6}
     assert bayesin.verify(apply, params, X, spec, key=jax.random.key(0)) < 1e-2

@@ -31,6 +31,7 @@ ORDER = (
     "inference",
     "paths",
     "rescaling",
+    "merging",
     "evaluation",
     "compact",
     "lab",

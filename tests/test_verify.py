@@ -7,7 +7,7 @@ import pytest
 from jax import lax
 
 import bayesin
-from bayesin.errors import ConfigError, ModelError, SpecError, SymmetryError
+from bayesin.errors import ConfigError, InconclusiveWarning, ModelError, SpecError, SymmetryError
 from bayesin.symmetry import PermutationSpec, check_same_function, permute
 from symmetry_checks import edited, normal, weights
 
@@ -250,3 +250,37 @@ def test_functions_of_nan_are_not_compared():
         check_same_function(mlp, PARAMS | {"b0": PARAMS["b0"] * np.nan}, MOVED, X)
     with pytest.raises(SymmetryError, match="changed by inf"):
         check_same_function(mlp, PARAMS, MOVED | {"b0": MOVED["b0"] * np.nan}, X)
+
+
+# What a check that passes is worth
+
+
+def test_a_group_that_could_be_wrong_unseen_is_said_to_be_inconclusive():
+    """Single precision by decree, and a branch too faint for it: the spec could leave out a tensor of its group."""
+
+    def apply(p, x):
+        x = x.astype(jnp.float32)
+        faint = jnp.tanh(x @ p["up"].astype(jnp.float32)) @ p["down"].astype(jnp.float32)
+        return (mlp(jax.tree.map(lambda a: a.astype(jnp.float32), p), x) + 1e-9 * faint).astype(jnp.float32)
+
+    params = PARAMS | weights(up=(5, 4), down=(4, 3))
+    spec = bayesin.discover(apply, params, X)
+    (faint,) = (group for group in spec.sizes if spec.touched_by(group)[0][0] == "down")
+    for checked in (spec, edited(spec, "up", 1, 0, None)):  # the right one, and a wrong one that passes
+        with pytest.warns(InconclusiveWarning, match=rf"1 of 3 groups \({faint}\) could be wrong.*pass trained"):
+            assert bayesin.verify(apply, params, X, checked, key=KEY) < 2e-5
+
+
+def test_an_index_that_is_not_there_is_caught():
+    """Heads that share one output kernel: their units move together, not each in its own way."""
+
+    def apply(p, x):
+        h = jnp.tanh(x @ p["w"]).reshape(2, 4, 2)
+        return jnp.einsum("bhk,ko->bo", h, p["head"])
+
+    params = weights(w=(5, 8), head=(2, 3))
+    spec = bayesin.discover(apply, params, X)
+    assert spec.to_json()["parameters"] == {"head": ["g1", "3"], "w": ["5", "g0[g1] * g1"]}
+    wrong = PermutationSpec.parse({"head": ["2", "3"], "w": ["5", "h * k[h]"]}, {"h": 4, "k[h]": 2})
+    with pytest.raises(SymmetryError, match="group 'k' is not a symmetry"):
+        bayesin.verify(apply, params, X, wrong, key=KEY)

@@ -45,6 +45,8 @@ from .matching import AlignmentMany as AlignmentMany
 from .matching import align as align
 from .matching import align_many as align_many
 from .matching import costs as costs
+from .merging import Merged as Merged
+from .merging import merge as merge
 from .paths import geodesic as geodesic
 from .paths import mixture as mixture
 from .paths import wasserstein as wasserstein

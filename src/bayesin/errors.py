@@ -73,6 +73,10 @@ class LockedError(BayesinError):
     exit_code = 1
 
 
+class InconclusiveWarning(UserWarning):
+    """A check that passed, and would have passed for something wrong as well."""
+
+
 class SymmetryError(BayesinError):
     """A permutation that should leave the function unchanged and does not."""
 

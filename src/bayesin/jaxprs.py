@@ -177,7 +177,7 @@ def values(apply: Apply, params: Tree, x: Any) -> list[Any]:
         computed.extend(outputs)
         return outputs
 
-    closed = jax.make_jaxpr(apply)(params, x)
+    closed = trace(apply, params, x)
     interpret(closed.jaxpr, closed.consts, [*jax.tree.leaves(params), *jax.tree.leaves(x)], step)
     return computed
 
@@ -205,7 +205,7 @@ def steps(apply: Apply, params: Tree, x: Any) -> list[Step]:
         taken.extend(Step(equation.primitive.name, tuple(inputs), equation.params) for _ in equation.outvars)
         return list(range(first, len(taken)))
 
-    closed = jax.make_jaxpr(apply)(params, x)
+    closed = trace(apply, params, x)
     inputs = [PARAMETER] * len(jax.tree.leaves(params)) + [INPUT] * len(jax.tree.leaves(x))
     interpret(closed.jaxpr, [CONSTANT] * len(closed.consts), inputs, step, lambda value: CONSTANT)
     return taken

@@ -20,7 +20,7 @@ References: Jordan et al. 2023 (REPAIR, for points).
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -36,7 +36,7 @@ from .jaxprs import Apply, hashable
 from .likelihoods import Likelihood, LikelihoodLike, as_likelihood, check_outputs
 from .matching import draws_of, site_chunks
 from .paths import as_gaussian
-from .posteriors import Gaussian
+from .posteriors import Gaussian, Posterior
 from .randomness import PRNGKey, check_key
 from .symmetry import PermutationSpec, UnitMap, apply_unit_maps, discover, find_sites, find_unit_maps
 from .trees import Tree
@@ -68,19 +68,14 @@ class Rescaled:
         return self._points[tau]
 
     def _rescaled(self, tau: float) -> Gaussian:
-        point, wanted = as_gaussian(self.path(tau)), self._wanted(tau)
-        for number, then in enumerate(wanted):
-            (now,) = self._network.moments(point, number)
-            point = self._network.mapped(point, [_map(now, then)], number)
-        return point
+        return self._network.rescaled(as_gaussian(self.path(tau)), self._wanted(tau))
 
     def _fitted(self, point: Gaussian, tau: float) -> Gaussian:
         spreads = [jnp.asarray(spread, jnp.float32) for _, spread in self._wanted(tau)]
         return self._network.mapped(point, self._fit.fit(point, spreads)) if self._fit else point
 
     def _wanted(self, tau: float) -> UnitMoments:
-        ends = zip(*self._moments, strict=True)
-        return [tuple((1 - tau) * a + tau * b for a, b in zip(*of_site, strict=True)) for of_site in ends]  # pyright: ignore
+        return _weighted(self._moments, [1 - tau, tau])
 
 
 def rescale(
@@ -125,24 +120,50 @@ def rescale(
         >>> bool(jnp.allclose(hidden[1], (hidden[0] + hidden[2]) / 2, rtol=1e-4))
         True
     """
-    check_key(key)
-    if samples < 0 or steps < 1:
-        raise ConfigError(f"samples starts at 0 and steps at 1, not {samples} and {steps}")
-    apply, x = hashable(apply), np.asarray(x)
-    if x.ndim < 2 or len(x) < 2:
-        raise DataError(f"rescale needs some inputs, batch first, not an array of shape {x.shape}")
+    if steps < 1:
+        raise ConfigError(f"steps starts at 1, not {steps}")
     mean = as_gaussian(path(0.0)).mean
-    spec = discover(apply, mean, x[:2]) if spec is None else spec
-    network = _Network(apply, mean, x, spec, key, samples)
+    network = _network(apply, mean, x, spec, key, samples)
     fit = None
     if labels is not None:
         labels = np.asarray(labels)
-        if len(labels) != len(x):
-            raise DataError(f"need as many labels as inputs, not {len(labels)} and {len(x)}")
+        if len(labels) != len(network.x):
+            raise DataError(f"need as many labels as inputs, not {len(labels)} and {len(network.x)}")
         chosen = as_likelihood(likelihood)
-        check_outputs(chosen, apply, mean, (x, labels))
+        check_outputs(chosen, network.apply, mean, (network.x, labels))
         fit = _Labels(network, labels, steps, chosen)
     return Rescaled(path, network, fit)
+
+
+def rescale_middle(
+    middle: Gaussian,
+    members: Sequence[Posterior | Tree],
+    apply: Apply,
+    x: Shaped[Array | np.ndarray, "examples ..."],
+    *,
+    key: PRNGKey,
+    samples: int = 1,
+    spec: PermutationSpec | None = None,
+) -> Gaussian:
+    """Returns the posterior in the middle of many with every unit's mean and spread the average of theirs.
+
+    Half-way between two that is what `rescale` gives at τ = ½.
+    """
+    network = _network(apply, middle.mean, x, spec, key, samples)
+    moments = [network.moments(as_gaussian(member)) for member in members]
+    return network.rescaled(middle, _weighted(moments, [1 / len(moments)] * len(moments)))
+
+
+def _network(
+    apply: Apply, params: Tree, x: Any, spec: PermutationSpec | None, key: PRNGKey, samples: int
+) -> "_Network":
+    check_key(key)
+    if samples < 0:
+        raise ConfigError(f"samples starts at 0, not {samples}")
+    apply, x = hashable(apply), np.asarray(x)
+    if x.ndim < 2 or len(x) < 2:
+        raise DataError(f"rescaling needs some inputs, batch first, not an array of shape {x.shape}")
+    return _Network(apply, params, x, discover(apply, params, x[:2]) if spec is None else spec, key, samples)
 
 
 class _Network:
@@ -166,6 +187,13 @@ class _Network:
                 totals = wide if totals is None else [a + b for a, b in zip(totals, wide, strict=True)]
         return [_mean_and_spread(part) for part in totals or ()]
 
+    def rescaled(self, point: Gaussian, wanted: UnitMoments) -> Gaussian:
+        """The posterior whose units have these moments, corrected site after site."""
+        for number, then in enumerate(wanted):
+            (now,) = self.moments(point, number)
+            point = self.mapped(point, [_map(now, then)], number)
+        return point
+
     def mapped(self, posterior: Gaussian, maps: Maps, first: int = 0) -> Gaussian:
         """The posterior with every unit's value v made `a v + b` at sites from the first on."""
         return _mapped(posterior, maps, self.spec, self.unit_maps[first : first + len(maps)])
@@ -179,6 +207,16 @@ def _sums(value: Array, weight: Array) -> Float[Array, "3 units"]:
     total = jnp.einsum("epu,e->u", rows, weight, precision="highest")
     squares = jnp.einsum("epu,e->u", jnp.square(rows), weight, precision="highest")
     return jnp.stack([jnp.full(units, jnp.sum(weight) * rows.shape[1]), total, squares])
+
+
+def _weighted(moments: Sequence[UnitMoments], weights: Sequence[float]) -> UnitMoments:
+    """Means and spreads of several networks, averaged site by site."""
+    by_site = [list(zip(*of_site, strict=True)) for of_site in zip(*moments, strict=True)]
+    return [(_combined(means, weights), _combined(spreads, weights)) for means, spreads in by_site]
+
+
+def _combined(arrays: Sequence[np.ndarray], weights: Sequence[float]) -> np.ndarray:
+    return np.sum([weight * array for weight, array in zip(weights, arrays, strict=True)], axis=0)
 
 
 def _mean_and_spread(sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -10,7 +10,7 @@ from report_data import HOSTILE, synthetic
 PLOTS = {
     "barrier-nll", "barrier-accuracy", "barrier-ece", "calibration", "confusion-naive", "confusion-aligned", "plane",
     "history", "moved", "similarity-before", "similarity-after", "correlation", "stds", "swaps", "folded-stds",
-    "std-layers", "snr", "seconds", "hero",
+    "std-layers", "snr", "seconds", "hero", "selective", "entropies", "reliability", "coverage",
 }  # fmt: skip
 
 
@@ -71,7 +71,7 @@ def test_the_slider_moves_the_numbers(browser, path):
 
 def test_play_walks_to_the_end_and_stops(browser, path):
     page = browser.keep(path)
-    page.locator("#tau").evaluate("node => { node.value = 22; node.dispatchEvent(new Event('input')); }")
+    page.locator("#tau").evaluate("node => { node.value = 16; node.dispatchEvent(new Event('input')); }")
     button = page.locator(".slider button")
     button.click()
     assert button.inner_text() == "Pause"
@@ -112,6 +112,41 @@ def test_the_group_is_chosen(browser, path):
     page.locator("#group").select_option("g1")
     page.wait_for_timeout(200)
     assert page.evaluate("document.querySelector('[data-plot=correlation]').data[0].x[0]") != 99
+
+
+def test_the_matching_plays_sweep_by_sweep(browser, path):
+    page = browser.open(path)
+    corner = "document.querySelector('[data-plot=similarity-after]').data[0].z[0][0]"
+    frames = synthetic()["alignment"]["similarity"]["g0"]
+    whole = [frames["before"], *frames["between"], frames["after"]]
+    assert page.evaluate(corner) == whole[-1][0][0]  # it begins where the search ended
+    for step in (0, 2, 3):
+        page.locator("#sweep").evaluate(f"node => {{ node.value = {step}; node.dispatchEvent(new Event('input')); }}")
+        page.wait_for_timeout(150)
+        assert page.evaluate(corner) == pytest.approx(whole[step][0][0])
+    button = page.locator(".sweeps button")
+    button.click()
+    assert button.inner_text() == "Pause"
+    page.wait_for_timeout(3 * 650 + 900)
+    assert button.inner_text() == "Play" and page.locator(".sweeps output").inner_text() == "after"
+    assert browser.problems == []
+
+
+def test_the_curves_stand_beside_the_headline(browser, path):
+    page = browser.open(path, width=1280, height=800)
+    box = page.locator('[data-plot="hero"]').bounding_box()
+    assert box["x"] > 640 and box["y"] + box["height"] <= 800
+
+
+def test_on_a_phone_nothing_is_cut_or_covered(browser, path):
+    page = browser.open(path, width=390, height=844)
+    for link in page.locator("#nav a").all():
+        box = link.bounding_box()
+        assert box["x"] >= 0 and box["x"] + box["width"] <= 390
+    page.locator("#tau").focus()
+    gap = """() => document.querySelector('.slider .ends').getBoundingClientRect().top
+        - document.querySelector('#tau').getBoundingClientRect().bottom"""
+    assert page.evaluate(gap) >= -1  # the focus ring lies inside the slider, whose labels stand below it
 
 
 def test_the_theme_follows_the_system_until_one_is_chosen(browser, path):

@@ -2,12 +2,21 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import tyro
 
 from ..errors import ConfigError
-from ..lab.runs import AlignedPair, ModelChoice, PosteriorPair, align_pair, find_posterior, load_pair
+from ..lab.runs import (
+    BY_DATA,
+    AlignedPair,
+    CostName,
+    ModelChoice,
+    PosteriorPair,
+    align_pair,
+    find_posterior,
+    load_pair,
+)
 from ..randomness import seed_key
 from ..store import save_alignment, save_posterior
 from .main import Common
@@ -31,8 +40,9 @@ class Align(ModelChoice, Common):
     """Run folder or safetensors file whose units are moved."""
     out: Path | None = None
     """Folder for posterior-0.safetensors (the source, moved) and alignment.safetensors. Needed."""
-    cost: Literal["wasserstein", "means", "kl"] = "wasserstein"
-    """What is made small: the W2 distance, the distance of the means, or the KL divergence."""
+    cost: CostName = "wasserstein"
+    """What is made small: the W2 distance, the distance of the means, the KL divergence, the difference of what units
+    compute on training inputs (activations), or W2 and that in equal parts (blend)."""
     restarts: int = 1
     """Number of starts, of which the best is kept."""
     max_sweeps: int = 100
@@ -49,7 +59,7 @@ class Align(ModelChoice, Common):
             raise ConfigError("needs two posteriors and a place: bayesin align TARGET SOURCE --out FOLDER")
         target, source = find_posterior(self.target), find_posterior(self.source)
         with result_folder(self.out, FILES, [target.path, source.path], force=self.force) as place:
-            pair = load_pair(target, source, self, spec=self.spec)
+            pair = load_pair(target, source, self, spec=self.spec, data_needed=self.cost in BY_DATA)
             search = {"cost": self.cost, "restarts": self.restarts, "max_sweeps": self.max_sweeps, "key": self.key}
             aligned = align_with_bar(out, pair, **search)
             settings = search | {"target": str(target.path), "source": str(source.path)} | aligned.numbers
@@ -63,7 +73,13 @@ class Align(ModelChoice, Common):
 
 
 def align_with_bar(
-    out: Output, pair: PosteriorPair, *, key: int, cost: str = "wasserstein", restarts: int = 1, max_sweeps: int = 100
+    out: Output,
+    pair: PosteriorPair,
+    *,
+    key: int,
+    cost: CostName = "wasserstein",
+    restarts: int = 1,
+    max_sweeps: int = 100,
 ) -> AlignedPair:
     """Aligns while a bar shows the objective."""
     with out.progress("aligning", None) as bar:

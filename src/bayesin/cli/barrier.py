@@ -14,6 +14,7 @@ from ..json_files import plain, read_json, write_json
 from ..lab.report import BARRIER_FORMAT, MeasuredPair, page_files, with_plane, write_barrier_report
 from ..lab.runs import (
     Clock,
+    CostName,
     Measured,
     ModelChoice,
     PosteriorFile,
@@ -22,6 +23,7 @@ from ..lab.runs import (
     first_of_each_class,
     load_pair,
     measure_barriers,
+    rescaled_path,
 )
 from ..likelihoods import Categorical, Likelihood, Normal
 from ..paths import geodesic, mixture
@@ -53,6 +55,10 @@ class Barrier(ModelChoice, Common):
     """Run folder or safetensors file at τ = 1."""
     align: bool = False
     """Also align the second posterior to the first, and measure again."""
+    cost: CostName = "wasserstein"
+    """With --align, what it makes small: W2, the distance of means, KL, activations on training inputs, or blend."""
+    rescale: bool = False
+    """With --align, also measure the path on which every unit keeps the spread that it has at both ends."""
     control: bool = False
     """Also measure the mixture path, whose barrier is zero whatever the posteriors are."""
     sets: Literal["both", "test", "train"] = "both"
@@ -77,6 +83,8 @@ class Barrier(ModelChoice, Common):
     def run(self, out: Output) -> dict[str, Any]:
         if not self.first or not self.second:
             raise ConfigError("needs two posteriors: bayesin barrier FIRST SECOND --align")
+        if not self.align and (self.rescale or self.cost != "wasserstein"):
+            raise ConfigError("--cost and --rescale are for what --align moved; add --align")
         numbers = numbers_file(self.out)
         files = find_posterior(self.first), find_posterior(self.second)
         if numbers == self.out:  # the numbers alone
@@ -112,9 +120,12 @@ class Barrier(ModelChoice, Common):
         clock = Clock()
         if self.align:
             with clock("align"):
-                aligned = align_with_bar(out, pair, key=self.key, restarts=self.restarts)
+                aligned = align_with_bar(out, pair, key=self.key, cost=self.cost, restarts=self.restarts)
             measured, paths = replace(measured, aligned=aligned), aligned.paths
-            result["alignment"] = aligned.numbers
+            result["alignment"] = aligned.numbers | {"cost": self.cost}
+            if self.rescale:
+                with clock("rescale"):
+                    paths["rescaled"] = rescaled_path(paths["aligned"], pair, key=seed_key(self.key))
         if self.control:
             paths["mixture"] = mixture(pair.target, pair.source)
         with clock("measure"):
@@ -180,6 +191,7 @@ class Barrier(ModelChoice, Common):
             "points on a path": str(self.taus),
             "key": str(self.key),
             "starts of the alignment": str(self.restarts) if self.align else "",
+            "cost of the alignment": self.cost if self.align else "",
         }
         config = {name: text for name, text in shown.items() if text}
         links = {NUMBERS: "all curves, with errors and settings"}

@@ -13,15 +13,17 @@ from ..errors import ConfigError
 from ..evaluation import ClassPredictive, Predictive, fit_temperature, predict
 from ..json_files import plain, write_json
 from ..lab.machine import use_compilation_cache
-from ..lab.report import EvaluationReport, shown, write_evaluation_report
+from ..lab.report import EvaluationReport, page_files, shown, write_evaluation_report
 from ..lab.runs import Clock, ModelChoice, PosteriorFile, dataset_of, find_posterior, likelihood_of_file, model_of
 from ..models import Model
+from ..randomness import seed_key
 from ..store import load_posterior
 from .main import Common
 from .output import Output
-from .output_dir import begin_writing, result_folder
+from .output_dir import numbers_without_page, result_folder
 
-FILES = {"evaluation.json": "every score"}
+NUMBERS = "evaluation.json"
+FILES = {NUMBERS: "every score"}
 
 
 @dataclass(frozen=True)
@@ -68,12 +70,16 @@ class Evaluate(ModelChoice, Common):
         }
         columns = list(dict.fromkeys(name for row in scores.values() for name in row))
         rows = [[name, *(shown(n, row[n]) for n in columns)] for name, row in scores.items()]
-        out.table(f"{len(y):,} test examples of {data.name}", ["of", *columns], rows)
         result: dict[str, Any] = {"data": data.name, "examples": len(y), "scores": plain(scores), "page": None}
+        report = EvaluationReport(predictions, scores, y, away, self._config(data), clock.seconds)
+        page, failure = (None, None) if self.out is None else self._write(self.out, out, report, files, result)
+        out.table(f"{len(y):,} test examples of {data.name}", ["of", *columns], rows)
         if self.out is not None:
-            report = EvaluationReport(predictions, scores, y, away, self._config(data), clock.seconds)
-            result["page"] = self._write(out, report, files, result)
-        return result
+            wrote = f"Wrote {self.out / NUMBERS}"
+            out.line(wrote if page is None else f"{wrote}; open {(self.out / page).resolve().as_uri()}")
+        if failure is not None:
+            raise failure
+        return result | {"page": None if page is None or self.out is None else str(self.out / page)}
 
     def _predict(self, file: PosteriorFile, data: Dataset, x: np.ndarray) -> Predictive:
         model = model_of(self, data, file)
@@ -82,7 +88,7 @@ class Evaluate(ModelChoice, Common):
         posterior: Any = load_posterior(file.path, like=_like(model))
         posterior = posterior if file.member is None else posterior[file.member]
         likelihood = likelihood_of_file(file, data)
-        key = jax.random.key(self.key)
+        key = seed_key(self.key)
         return predict(posterior, model, x, key=key, samples=self.samples, likelihood=likelihood)
 
     def _outside(self, files: list[PosteriorFile], data: Dataset) -> dict[str, Predictive]:
@@ -101,15 +107,13 @@ class Evaluate(ModelChoice, Common):
         return chosen | {"samples": str(self.samples), "key": str(self.key)}
 
     def _write(
-        self, out: Output, report: EvaluationReport, files: list[PosteriorFile], result: dict[str, Any]
-    ) -> Any:
-        folder = self.out or Path()
-        with result_folder(folder, [*FILES], [file.path for file in files], force=self.force) as places:
-            begin_writing(places)
-            write_json(places[0], result)
-            page = write_evaluation_report(folder, report, FILES) if out.can_draw() else None
-        out.line(f"Wrote {places[0]}" + ("" if page is None else f"; open {page.resolve().as_uri()}"))
-        return None if page is None else str(page)
+        self, folder: Path, out: Output, report: EvaluationReport, files: list[PosteriorFile], result: dict[str, Any]
+    ) -> tuple[str | None, BaseException | None]:
+        inputs = [file.path for file in files]
+        with result_folder(folder, [*FILES], inputs, force=self.force, gone=page_files("evaluation")) as place:
+            write_json(place / NUMBERS, result)
+            draw = lambda: write_evaluation_report(place, report, FILES).name  # noqa: E731
+            return numbers_without_page(place, draw) if out.can_draw() else (None, None)
 
 
 CALIBRATED = ", calibrated"

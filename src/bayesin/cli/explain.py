@@ -92,7 +92,7 @@ class Explain(Common):
         with out.progress("finding the symmetry", None) as bar:
             key = seed_key(self.seed)
             with contextlib.redirect_stdout(sys.stderr):  # the user's code may print; standard output is ours
-                apply, params, x, _ = self._load(key)
+                apply, params, x, *_ = self._load(key)
                 spec = discover(apply, params, x)
                 bar.update(0, "verifying")
                 change = None if self.no_verify else verify(apply, params, x, spec, key=key)

@@ -50,6 +50,11 @@ VERBS = {
         "measure the loss on the way between two posteriors",
         "bayesin barrier runs/digits#0 runs/digits#1 --align --out runs/barrier",
     ),
+    "merge": Verb(
+        "merge:Merge",
+        "merge posteriors into the one at their middle",
+        "bayesin merge runs/digits#0 runs/digits#1 --out runs/merged",
+    ),
     "compact": Verb(
         "compact:Fold",
         "fold an ensemble or HMC samples into one Gaussian",

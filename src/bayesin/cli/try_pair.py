@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import tyro
 
 from ..data import load
@@ -140,7 +141,8 @@ def _show(out: Output, measured: MeasuredPair) -> None:
     (kinds,), aligned = measured.barriers.values(), measured.aligned
     rows = []
     for kind, title in (("naive", "as they are"), ("aligned", "aligned")):
-        curve, accuracy = kinds[kind], kinds[kind].accuracy
+        curve = kinds[kind]
+        accuracy = np.asarray(curve.accuracy)
         shown = [f"{100 * accuracy[at]:.1f}" for at in (0, len(accuracy) // 2, -1)]
         rows.append([title, f"{curve.value:.4f} ± {curve.standard_error:.4f}", *shown])
     out.table("Test set", ["", "barrier, nats", "accuracy at 0, %", "half way", "at 1"], rows)

@@ -24,7 +24,7 @@ from ..posteriors import Posterior, is_posterior
 from ..randomness import PRNGKey, check_key
 from ..symmetry import Apply, Perms, PermutationSpec, check_same_function, permute
 from ..trees import Tree
-from .bound import largest_gain
+from .bound import LargestGain
 from .costs import CostLike, as_cost, name_of
 from .problem import Problem, objective_of_moved, pose
 from .search import DescentResult, Sweep, descend, random_order, starts
@@ -39,13 +39,13 @@ class Alignment(eqx.Module):
     perms: Perms  # {group: integer array, of an indexed group with its outer axes first}; new[i] = old[perm[i]]
     posterior: Posterior | Tree  # the source, moved; of the kind that was given
     history: Float[np.ndarray, "steps"]  # objective at the start and after every accepted step, never rising
-    seconds: Mapping[str, float]  # spent in "similarity", "assignment", "objective" and "bound", and "total"
+    seconds: Mapping[str, float]  # spent in "similarity", "assignment" and "objective", and "total"
     sweeps: int = eqx.field(static=True)
     converged: bool = eqx.field(static=True)  # no group, with those that it indexes, can be improved any more
     order: tuple[tuple[str, ...], ...] = eqx.field(static=True)  # groups visited, one tuple a sweep
     cost: str = eqx.field(static=True)
     start: str = eqx.field(static=True)  # which start won: "anchored", "identity", "init", "random 1", …
-    bound: float = eqx.field(static=True)  # no permutation brings the cost below this; see `bound.py`
+    largest_gain: LargestGain = eqx.field(static=True)  # see `gap`
 
     @property
     def objective(self) -> float:
@@ -54,8 +54,9 @@ class Alignment(eqx.Module):
 
     @property
     def gap(self) -> float:
-        """The most by which another permutation can be better than this one."""
-        return self.objective - self.bound
+        """The most by which another permutation can be better than this one, by a cheap bound (`bound.py`)."""
+        gain = self.largest_gain()
+        return gain if self.objective < 0 else min(gain, self.objective)  # no cost of tensors is below zero
 
     @property
     def moved(self) -> dict[str, int]:
@@ -141,9 +142,6 @@ def align(
     start, best = min(searches, key=lambda search: search[1].objective)  # the first of equals
     seconds = {name: sum(search.seconds[name] for _, search in searches) for name in best.seconds}
     seconds["similarity"] += prepared
-    bounding = time.perf_counter()
-    gap = largest_gain(similarities, problem.structure.flat(best.perms))
-    seconds["bound"] = time.perf_counter() - bounding
     del similarities  # what the search has kept makes room for the moved posterior
     moved = permuted(source, spec, best.perms)
     if check is not None:
@@ -151,7 +149,6 @@ def align(
         before, after = (q.mean if is_posterior(q) else q for q in (source, moved))
         check_same_function(apply, before, after, x)
     history = _history(best, problem, moved)
-    bound = float(history[-1]) - gap
     return Alignment(
         perms=best.perms,
         posterior=moved,
@@ -162,7 +159,7 @@ def align(
         order=best.order,
         cost=name_of(problem.cost),
         start=start,
-        bound=bound if problem.given else max(bound, 0.0),  # a sum of squares or a divergence is never below zero
+        largest_gain=LargestGain(problem, problem.structure.flat(best.perms)),
     )
 
 

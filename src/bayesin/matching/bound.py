@@ -1,4 +1,4 @@
-"""By how much another permutation could lower the objective at most, at the price of a look or two at the weights.
+"""By how much another permutation could lower the objective at most, for a few looks at the weights.
 
 The objective is a constant less twice the inner products of target and moved source. Those are bounded from above,
 tensor by tensor and family by family:
@@ -24,15 +24,31 @@ from ..symmetry import gather, identity_groups
 from .costs import inner_product, widened
 from .families import FlatPerms, Structure
 from .nested import by_pairs
-from .problem import TensorPair
+from .problem import Problem, TensorPair
 from .similarity import Similarities
 
 ROUNDING = 1e-6  # of a sum of squares in float32: deviations are never taken for smaller than they are
 
 
-def largest_gain(similarities: Similarities, flat: FlatPerms) -> float:
-    """Returns by how much the objective can fall from where a search has ended; no permutation gains more."""
-    problem = similarities.problem
+class LargestGain:
+    """By how much the objective can fall from where a search has ended; computed when it is first asked for.
+
+    Until then it holds on to target and source, which the search did not copy.
+    """
+
+    def __init__(self, problem: Problem, flat: FlatPerms):
+        self._waiting: tuple[Problem, FlatPerms] | None = (problem, flat)
+        self._value = 0.0
+
+    def __call__(self) -> float:
+        if self._waiting is not None:
+            self._value, self._waiting = largest_gain(*self._waiting), None
+        return self._value
+
+
+def largest_gain(problem: Problem, flat: FlatPerms) -> float:
+    """Returns by how much the objective can fall from these permutations; no others gain more."""
+    similarities = Similarities(problem, on_device=False, laid_out=False)
     present, best = _of_several_units(similarities, flat), 0.0
     for family in problem.structure.families:
         matrices = {}

@@ -150,7 +150,9 @@ class Activations:
     """How differently units act on data: Σ E|a_i − b_p(i)|² over every site of a group, before its non-linearity.
 
     Deep networks are matched better by this than by weights; see docs/choosing.md. The data need no labels, and are
-    streamed: of what units compute only units × units matrices are kept.
+    streamed: of what units compute only units × units matrices are kept. A group that shows only together with
+    another in one value, as the features of attention heads where the spec has one order of them for all heads, has
+    no such evidence: it stays as it is, or follows the other part of a `Blend`.
 
     Args:
         apply: the network.
@@ -185,11 +187,13 @@ class Activations:
             raise ConfigError(
                 f"activations are compared on inputs, batch first; not on x of shape {np.shape(self.x)}"
             )
+        if self.samples < 0:
+            raise ConfigError(f"samples starts at 0, not {self.samples}")
 
     def similarities(
         self, target: Posterior | Tree, source: Posterior | Tree, spec: PermutationSpec
     ) -> dict[str, GroupSimilarity]:
-        """Covariances or correlations, summed over the sites of each group."""
+        """Covariances or correlations, summed over the sites where a group shows alone; none where it never does."""
         ours, theirs = (
             draws_of(q, self.samples if is_posterior(target) or is_posterior(source) else 0, self.key, stream)
             for stream, q in enumerate((target, source))
@@ -199,6 +203,7 @@ class Activations:
         return {
             group: self._of_group([moments[at] for at in sites.of(group)], spec.perm_shape(group))
             for group in spec.sizes
+            if sites.of(group)
         }
 
     def _of_group(self, moments: list[Any], units: tuple[int, ...]) -> GroupSimilarity:
@@ -217,7 +222,7 @@ class Activations:
 class Blend:
     """Two costs at once: `(1 − weight) · first + weight · second`, on a common scale.
 
-    The scale of each is that of its products ⟨a, P b⟩: of features Σ |a| |b|, of given similarities half of their
+    The scale of each is that of its products ⟨a, P b⟩: of features `Σ |a| |b|`, of given similarities half of their
     constant, which is as much as a perfect match gains. So weight ½ gives both an equal say, whatever their units.
 
     Example:
@@ -363,16 +368,29 @@ def group_similarities(
     if similarities is None:
         return {}
     given = {group: GroupSimilarity(*_entries(part)) for group, part in similarities(target, source, spec).items()}
-    for group, (matrix, _) in given.items():
+    for group, (matrix, constant) in given.items():
         if group not in spec.sizes:
             raise ConfigError(f"cost '{name_of(cost)}' gives a similarity of '{group}', which the spec does not have")
         shape = similarity_shape(spec, group)
+        if matrix.shape != shape and matrix.ndim == 2 * len(spec.perm_shape(group)):
+            matrix = _within_fixed(matrix, spec, group)
+            given[group] = GroupSimilarity(matrix, constant)
         if matrix.shape != shape or not np.isfinite(matrix).all():
             raise ConfigError(
                 f"cost '{name_of(cost)}' gives group '{group}' a similarity of shape {matrix.shape}; "
                 f"it needs finite numbers of shape {shape}"
             )
     return given
+
+
+def _within_fixed(matrix: np.ndarray, spec: PermutationSpec, group: str) -> np.ndarray:
+    """A similarity with all outer factors of target and of source, less those across fixed ones, which none leaves."""
+    outer = spec.outer(group)
+    for place in reversed([i for i, name in enumerate(outer) if name not in spec.sizes]):
+        if matrix.shape[place] == matrix.shape[len(outer) + place]:
+            # the diagonal stands last; the axes of the source that are left begin one place earlier each time
+            matrix = np.moveaxis(np.diagonal(matrix, 0, place, len(outer) + place), -1, place)
+    return matrix
 
 
 def similarity_shape(spec: PermutationSpec, group: str) -> tuple[int, ...]:

@@ -103,7 +103,7 @@ class Similarities:
     `matrix` remembers for which permutations it was last asked; everything else stays as it was built.
     """
 
-    def __init__(self, problem: Problem, on_device: bool | None = None):
+    def __init__(self, problem: Problem, on_device: bool | None = None, laid_out: bool | None = None):
         self.problem = problem
         self.tensors = group_tensors(problem)
         if on_device is None:
@@ -111,7 +111,7 @@ class Similarities:
         self.on_device = on_device and problem.dtype == np.float32  # JAX would silently make float64 float32
         put = jax.device_put if self.on_device else lambda array: array
         self.numbers = sum(array.size for pair in problem.features for array in pair.target)
-        self.laid_out = self.on_device or self.numbers <= LAID_OUT
+        self.laid_out = self.on_device or (self.numbers <= LAID_OUT if laid_out is None else laid_out)
         # Σ |target| |source| of what is multiplied for each unit
         self._magnitude = {unit: sum(map(magnitude, kinds.general)) for unit, kinds in self.tensors.items()}
         self._constant: dict[str, Any] = {}
@@ -163,7 +163,7 @@ class Similarities:
 
     def alone(self, unit: str) -> np.ndarray:
         """Returns the similarity from tensors without another unit; the caller must not write to it."""
-        return np.asarray(self._constant[unit]) if self.laid_out else self._streamed_fixed(unit)
+        return self._constant[unit] if self.laid_out else self._streamed_fixed(unit)
 
     def beside(self, unit: str) -> list[TensorPair]:
         """Returns the tensors that the unit stands in with others."""

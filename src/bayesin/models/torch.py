@@ -264,7 +264,7 @@ class _Network:
 
 def _torch() -> Any:
     try:
-        import torch
+        import torch  # pyright: ignore[reportMissingImports]
     except ImportError:
         raise ModelError(INSTALL) from None
     return torch

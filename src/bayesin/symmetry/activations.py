@@ -35,7 +35,17 @@ FEW = 4  # inputs on which values are compared
 LOOPS = ("scan", "while", "cond")
 
 # What moves numbers about, or changes each by a constant of its own, leaves a value what it is.
-PASSING = ("neg", "convert_element_type", "reshape", "transpose", "broadcast_in_dim", "squeeze", "copy", "slice")
+PASSING = (
+    "neg",
+    "convert_element_type",
+    "reshape",
+    "transpose",
+    "broadcast_in_dim",
+    "squeeze",
+    "copy",
+    "slice",
+    "split",
+)
 CONTRACTIONS = ("dot_general", "conv_general_dilated")
 SUMS, PRODUCTS = ("add", "sub", "add_any"), ("mul", "div")
 POOLING = ("reduce_sum", "reduce_max", "reduce_window_sum", "reduce_window_max")
@@ -77,8 +87,14 @@ class Sites:
         return [_pick(computed, site, self.sizes) for site in self.sites]
 
     def of(self, group: str) -> list[int]:
-        """The numbers of a group's sites in the list."""
-        return [number for number, site in enumerate(self.sites) if site.groups[-1] == group]
+        """The numbers of a group's sites in the list, less those where another group shows in the same value.
+
+        There units can only be compared once the order of the other is known, as features of heads when that of the
+        heads is; an indexed group and its outer ones are compared as one.
+        """
+        values = [site.number for site in self.sites]
+        own = [number for number, site in enumerate(self.sites) if site.groups[-1] == group]
+        return [number for number in own if values.count(values[number]) == 1]
 
     def units(self, number: int) -> tuple[int, ...]:
         """How many units a site has, by group."""
@@ -210,13 +226,14 @@ class _Flow:
     """What each value of a network is: before or after a non-linearity, and what uses it.
 
     `pooled` values have lost places or units to a sum: the statistics of norms. A product with one of them is a norm,
-    a product of two others a gate, which is a non-linearity.
+    a product of two others a gate, which is a non-linearity. `root` is the value that one is computed from number by
+    number: the sum of a value and a power of it, inside a GELU, is no stream but part of a non-linearity.
     """
 
     def __init__(self, taken: list[Step]):
         self.steps = taken
         self.data, self.before, self.pooled = ([False] * len(taken) for _ in range(3))
-        self.users: list[list[int]] = [[] for _ in taken]
+        self.root, self.users = list(range(len(taken))), [[] for _ in taken]
         for number, step in enumerate(taken):
             for source in {source for source in step.inputs if source >= 0}:
                 self.users[source].append(number)
@@ -246,8 +263,12 @@ class _Flow:
         self.pooled[number] = not whole or step.primitive in POOLING
         if step.primitive in CONTRACTIONS:
             self.before[number], self.pooled[number] = True, False
-        elif step.primitive in (*SUMS, *PASSING, *POOLING):
-            self.before[number] = any(before)
+            return
+        roots = {self.root[source] if source >= 0 else source for source in data}
+        if len(roots) == 1 and not self.pooled[number]:
+            (self.root[number],) = roots
+        if step.primitive in (*SUMS, *PASSING, *POOLING):
+            self.before[number] = all(before) if len(roots) == 1 else any(before)
         elif step.primitive in PRODUCTS:
             self.before[number] = len(before) == 1 and before[0]
 

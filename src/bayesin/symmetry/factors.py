@@ -181,7 +181,7 @@ def join(left: Axis, right: Axis) -> Axis:
     if not (_has_sum(left) and _has_sum(right)):
         for one, other in ((left, right), (right, left)):
             if _is_fixed(one) and _is_one_factor(one) and _is_one_factor(other):
-                return (_merge(one[0], other[0]),)  # one and the same, so that it can index units
+                return (_merge(one[0], other[0]),)
             if _is_fixed(one):
                 fix(other, next((units.reason for units in units_of(one)), POSITION))
                 return resolve(other if _has_sum(other) else one)
@@ -423,9 +423,10 @@ def _match_choice(axis: Axis, factor: Choice) -> Axis:
 
 
 def _merge(left: Factor, right: Factor) -> Factor:
+    """Makes two factors one. Fixed units stay apart: both count positions, but not always the same ones."""
     if isinstance(left, Units) and isinstance(right, Units):
         left, right = _root(left), _root(right)
-        if left is not right:
+        if left is not right and not (left.reason and right.reason):
             right.merged_into, left.reason = left, left.reason or right.reason
             left.splits = max(left.splits, right.splits)
         return left

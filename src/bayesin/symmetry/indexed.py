@@ -7,9 +7,10 @@ the equations it met are looked at again. Units may be indexed by an outer facto
 
 - in every array that holds the units, the outer factor stands exactly once: in the same product, or in all of another
   axis; or the array is one step of a scan over it;
-- a contraction over the units matches the outer factor too, as a batch axis or by contracting it at once.
+- a contraction over the units matches the outer factor too, as a batch axis or by contracting it at once, and where
+  arrays meet that are not matched axis by axis, units that come out of it do so beside the very same factor.
 
-All else follows. An operation on single entries, or along axes that it does not hold, sees one position of the outer
+All else follows. An operation on single entries, or along axes that hold neither, sees one position of the outer
 factor at a time; one that sums, sorts or drops the outer factor makes an array that holds the units without it.
 """
 
@@ -34,6 +35,7 @@ class Meeting(NamedTuple):
 
 
 Outer = dict[Units, tuple[Units, ...]]
+Link = tuple[Axis, list[Axis]]  # an axis, and others of the same array whose factors may index its units
 
 
 def outer_factors(parameters: Iterable[Array], met: Iterable[Meeting]) -> Outer:
@@ -46,14 +48,11 @@ def outer_factors(parameters: Iterable[Array], met: Iterable[Meeting]) -> Outer:
             seen.add((array, steps))
             _restrict(allowed, _beside(array, steps))
     for meeting in met:
-        if meeting.name in CONTRACTIONS:
-            for contracted, matched in CONTRACTIONS[meeting.name](meeting):
-                steps = {units for axis in meeting.steps for units in units_of(axis)}
-                both = {units for axis in matched for units in units_of(axis)} | steps
-                pairs = [
-                    (inner, both | set(factors)) for factors in _products(resolve(contracted)) for inner in factors
-                ]
-                _restrict(allowed, pairs)
+        steps = {units for axis in meeting.steps for units in units_of(axis)}
+        for axis, others in LINKS[meeting.name](meeting) if meeting.name in LINKS else ():
+            linked = {units for other in others for units in units_of(other)} | steps
+            for factors in _products(resolve(axis)):
+                _restrict(allowed, [(units, linked | set(factors)) for units in factors])
     return _ordered({units: others for units, others in allowed.items() if not units.reason})
 
 
@@ -113,24 +112,61 @@ def _products(axis: Axis) -> list[tuple[Units, ...]]:
     return [tuple(units for factors in choice for units in factors) for choice in product(*parts)]
 
 
-def _dot_general(meeting: Meeting) -> Iterator[tuple[Axis, list[Axis]]]:
+def _dot_general(meeting: Meeting) -> Iterator[Link]:
+    """What is contracted is matched by all that is contracted or a batch; what is left stands beside what is left."""
     (left_contracted, right_contracted), (left_batch, right_batch) = meeting.params["dimension_numbers"]
     dimensions = ((left_contracted, left_batch), (right_contracted, right_batch))
     for array, (contracted, batch) in zip(meeting.inputs, dimensions, strict=True):
-        for i in contracted:
-            yield array[i], [array[j] for j in (*contracted, *batch) if j != i]
+        left = [i for i in range(len(array)) if i not in contracted]
+        for i in range(len(array)):
+            matched = (*contracted, *batch) if i in contracted else left
+            yield array[i], [array[j] for j in matched if j != i]
 
 
-def _convolution(meeting: Meeting) -> Iterator[tuple[Axis, list[Axis]]]:
-    """The groups of features are matched between image and kernel; of the kernel's window all is summed at once."""
+def _convolution(meeting: Meeting) -> Iterator[Link]:
+    """Groups of features are matched between image and kernel; all that is in the kernel's window is summed."""
     numbers = meeting.params["dimension_numbers"]
     image, kernel = meeting.inputs
-    features = kernel[numbers.rhs_spec[1]]
-    groups, _ = cut(image[numbers.lhs_spec[1]], size_of(features))
-    yield features, [groups]
+    out, features, *_ = numbers.rhs_spec
+    groups, _ = cut(image[numbers.lhs_spec[1]], size_of(kernel[features]))
+    yield kernel[features], [groups]
+    yield kernel[out], []
+    yield image[numbers.lhs_spec[1]], []
+    for axis in numbers.lhs_spec:
+        if axis != numbers.lhs_spec[1]:
+            yield image[axis], [groups]
 
 
-CONTRACTIONS = {"dot_general": _dot_general, "conv_general_dilated": _convolution}
+def _gather(meeting: Meeting) -> Iterator[Link]:
+    """Axes that an index reaches into do not come out; those of the indices are others, whatever their units."""
+    array, indices = meeting.inputs[:2]
+    numbers, sizes = meeting.params["dimension_numbers"], meeting.params["slice_sizes"]
+    into = (*numbers.operand_batching_dims, *(i for i, axis in enumerate(array) if size_of(axis) == sizes[i]))
+    yield from _among(array, into)
+    yield from _among(indices, range(len(indices) - 1))
+
+
+def _scatter(meeting: Meeting) -> Iterator[Link]:
+    array, indices, updates = meeting.inputs[:3]
+    numbers = meeting.params["dimension_numbers"]
+    window = [i for i in range(len(array)) if i not in numbers.inserted_window_dims]
+    yield from _among(array, window)
+    yield from _among(indices, range(len(indices) - 1))
+    yield from _among(updates, numbers.update_window_dims)
+
+
+def _among(array: Array, left: Iterable[int]) -> Iterator[Link]:
+    """Every axis of an array, with those beside it that come out of the operation."""
+    left = tuple(left)
+    for i, axis in enumerate(array):
+        yield axis, [array[j] for j in left if j != i]
+
+
+# Where arrays meet that are not matched axis by axis, what may index the units of which axis.
+LINKS = {"dot_general": _dot_general, "conv_general_dilated": _convolution, "gather": _gather}
+LINKS |= dict.fromkeys(
+    ("scatter", "scatter-add", "scatter-sub", "scatter-mul", "scatter-min", "scatter-max"), _scatter
+)
 
 
 def _ordered(allowed: dict[Units, set[Units]]) -> Outer:

@@ -8,7 +8,7 @@ permutations, the moved posterior must compute the same function on real inputs,
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -18,9 +18,11 @@ from ...errors import ConfigError
 from ...evaluation import Barrier, barrier
 from ...inputs import Inputs, take
 from ...matching import Alignment, Sweep, align
+from ...matching.costs import Activations, Blend, CostLike, Wasserstein
 from ...models import Model
 from ...paths import Geodesic, geodesic, wasserstein
 from ...posteriors import Posterior, is_posterior
+from ...rescaling import Rescaled, rescale
 from ...symmetry import Perms, PermutationSpec, check_same_function
 from ...trees import Tree
 from .posterior_files import (
@@ -35,6 +37,11 @@ from .posterior_files import (
 )
 
 CHECKED = 256  # inputs on which the function is compared before and after
+SEEN = 2_000  # training inputs at most on which units are compared and rescaled
+DRAWS = 2  # of the weights, for both
+
+CostName = Literal["wasserstein", "means", "kl", "activations", "blend"]
+BY_DATA: tuple[CostName, ...] = ("activations", "blend")
 
 
 @dataclass(frozen=True)
@@ -139,7 +146,7 @@ def align_pair(
     pair: PosteriorPair,
     *,
     key: jax.Array,
-    cost: str = "wasserstein",
+    cost: CostName = "wasserstein",
     restarts: int = 1,
     max_sweeps: int = 100,
     on_sweep: Callable[[Sweep], None] | None = None,
@@ -147,6 +154,7 @@ def align_pair(
     """Moves the source onto the target, and checks that it computes what it did.
 
     Raises:
+        ConfigError: a cost that looks at data, and no network or no data.
         SymmetryError: moving the units changed the function, so that the spec is wrong for this network.
     """
     searches: list[list[Perms]] = []  # one for each start
@@ -164,7 +172,7 @@ def align_pair(
         pair.source,
         pair.spec,
         key=key,
-        cost=cost,
+        cost=cost_of_name(cost, pair.model, pair.data, key),
         restarts=restarts,
         max_sweeps=max_sweeps,
         exclude=_statistics(pair.model),
@@ -175,6 +183,21 @@ def align_pair(
         before, after = (point_of(posterior) for posterior in (pair.source, alignment.posterior))
         change = check_same_function(pair.model.apply, before, after, take(pair.inputs, slice(CHECKED)))
     return AlignedPair(pair, alignment, change, _sweeps_to(alignment.perms, searches))
+
+
+def cost_of_name(name: CostName, model: Model | None, data: Dataset | None, key: jax.Array) -> CostLike:
+    """The cost that a flag names; those that look at data take the training inputs."""
+    if name not in BY_DATA:
+        return name
+    network, x = _seen(model, data, f"--cost {name}")
+    by_function = Activations(network.apply, x, samples=DRAWS, key=key)
+    return by_function if name == "activations" else Blend(Wasserstein(), by_function)
+
+
+def rescaled_path(path: Callable[[float], Any], pair: PosteriorPair, *, key: jax.Array) -> Rescaled:
+    """The path on which units keep the spread that they have on the training inputs at both ends."""
+    model, x = _seen(pair.model, pair.data, "--rescale")
+    return rescale(path, model.apply, x, key=key, samples=DRAWS, spec=pair.spec)
 
 
 def measure_barriers(
@@ -231,6 +254,12 @@ def first_of_each_class(labels: np.ndarray) -> np.ndarray:
 def point_of(posterior: Posterior | Tree) -> Tree:
     """The weights that stand for a posterior: its mean, or the point itself."""
     return posterior.mean if is_posterior(posterior) else posterior
+
+
+def _seen(model: Model | None, data: Dataset | None, flag: str) -> tuple[Model, np.ndarray]:
+    if model is None or data is None:
+        raise ConfigError(f"{flag} looks at what units compute on training inputs; use --model and --data")
+    return model, np.asarray(data.x_train[:SEEN])
 
 
 def _statistics(model: Model | None) -> frozenset[str]:
