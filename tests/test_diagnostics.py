@@ -45,8 +45,8 @@ def test_shuffled_chains_visit_one_basin_and_other_functions_do_not():
 def test_independent_draws_pass_nineteen_times_in_twenty():
     """Where a bound of 1.01 would fail all of them, and one of 1.1 says nothing about few draws."""
     rng = np.random.default_rng(3)
-    found = [mixing_of(rng.normal(size=(4, 30, 100))) for _ in range(60)]
-    assert 51 <= sum(one.mixed for one in found) <= 60  # four standard errors of 60 tries of 0.95
+    found = [mixing_of(rng.normal(size=(4, 30, 100))) for _ in range(30)]
+    assert sum(one.mixed for one in found) >= 23  # four standard errors of 30 tries of 0.95
     assert min(one.rhat_max for one in found) > 1.01
     assert rhat_bound(4, 8, 100) > rhat_bound(4, 30, 100) > rhat_bound(4, 30, 1) > 1
 
