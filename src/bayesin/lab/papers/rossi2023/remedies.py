@@ -386,6 +386,6 @@ REMEDIES = Reproduction(
         "32 draws on 5 τ (MLPs 9), in the precision of training; three pairs that share no posterior",
         "reached or missed: a standard error over pairs below or above the goal",
     ),
-    size=(8.6, 9.0),
+    size=(8.6, 16.0),
     table=table,
 )
