@@ -17,7 +17,7 @@ import tyro
 from ..data import NAMES, SOURCES, load
 from ..errors import ConfigError, InconclusiveWarning, LeftBehindWarning, did_you_mean
 from ..files import write_bytes
-from ..json_files import read_json, write_json
+from ..json_files import write_json
 from ..models import WIDTHS, Loaded, build, example_input
 from ..models import load as load_model
 from ..randomness import seed_key
