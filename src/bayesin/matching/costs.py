@@ -149,7 +149,7 @@ Compared = Literal["covariance", "correlation"]
 class Activations:
     """How differently units act on data: Σ E|a_i − b_p(i)|² over every site of a group, before its non-linearity.
 
-    Deep networks are matched better by this than by weights; see docs/choosing.md. The data need no labels, and are
+    Deep networks are matched better by this than by weights; see docs/matching.md. The data need no labels, and are
     streamed: of what units compute only units × units matrices are kept. A group that shows only together with
     another in one value, as the features of attention heads where the spec has one order of them for all heads, has
     no such evidence: it stays as it is, or follows the other part of a `Blend`.
