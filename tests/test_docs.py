@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = (
-    "quickstart", "guides", "command-line", "concepts", "conventions", "choosing", "symmetry", "training", "matching",
+    "quickstart", "guides", "bridges", "command-line", "concepts", "conventions", "choosing", "symmetry", "training", "matching",
     "extending", "results", "api", "changelog",
 )  # fmt: skip
 
