@@ -9,8 +9,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = (
-    "quickstart", "guides", "bridges", "command-line", "concepts", "conventions", "choosing", "symmetry", "training", "matching",
-    "extending", "results", "api", "changelog",
+    "quickstart", "guides", "bridges", "command-line", "concepts", "conventions", "choosing", "symmetry", "training",
+    "matching", "extending", "results", "api", "changelog",
 )  # fmt: skip
 
 
