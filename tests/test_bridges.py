@@ -5,6 +5,7 @@ import re
 import warnings
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
@@ -39,7 +40,8 @@ def test_recipe(section, begun):
     if library and importlib.util.find_spec(library) is None:
         pytest.skip(f"{library} is not installed")
     names = dict(begun)
-    with warnings.catch_warnings():
+    easy = jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow")  # as a user has it
+    with warnings.catch_warnings(), easy[0], easy[1]:
         warnings.simplefilter("ignore")  # of the other libraries
         exec(SECTIONS[section], names)
     for name in FOUND.get(section, ()):

@@ -113,6 +113,15 @@ def test_merge_networks(run, tmp_path):
 
 
 @pytest.mark.slow
+def test_regression(run, tmp_path):
+    text = run("regression.py")
+    gap, seen = map(float, re.search(r"between the points ([\d.]+), among them ([\d.]+)", text).groups())
+    scores = {name: float(value) for name, value in re.findall(r"(\w+) (-?\d\.\d{3})", text)}
+    assert gap > 3 * seen and (tmp_path / "regression.png").stat().st_size > 0
+    assert scores["rmse"] < 0.15 and 0.8 < scores["coverage_90"] < 0.98  # the standard error of 120 targets is 0.027
+
+
+@pytest.mark.slow
 def test_ensemble_to_posterior(run):
     text = run("ensemble_to_posterior.py")
     before, after = map(float, re.search(r"spread ([\d.]+) as trained, ([\d.]+)", text).groups())

@@ -86,7 +86,9 @@ class Merge(ModelChoice, Common):
         data = dataset_of(self, *files)
         model = model_of(self, data, *files)
         if data is None or model is None:
-            raise ConfigError(f"nothing names the {'data' if data is None else 'model'} of these posteriors; use --data and --model")
+            raise ConfigError(
+                f"nothing names the {'data' if data is None else 'model'} of these posteriors; use --data and --model"
+            )
         if doubts := doubts_about_data(data, *files):
             out.warn(doubts)
         key, likelihood = seed_key(self.key), likelihood_of_file(files[0], data)

@@ -9,9 +9,6 @@ the normal likelihood is the Fisher information. It is exact: one backward pass 
 
 With `layers="last"` only the parameters get a width in which the outputs are linear, all together: the last layer.
 
-laplax and matfree were looked at: both estimate this diagonal from products with vectors, stochastically or with one
-product for each weight, where one backward pass an output is exact.
-
 References: MacKay 1992; Daxberger et al. 2021.
 """
 
