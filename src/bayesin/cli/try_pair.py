@@ -74,7 +74,7 @@ class Try(Common):
             raise ConfigError("needs two networks: bayesin try FIRST SECOND")
         numbers_file(self.out)  # which refuses a folder with something else in it
         pair = self._pair()
-        _describe(out, pair)
+        _describe(out, pair, self.model)
         clock = Clock()
         with result_folder(self.out, [NUMBERS], [], force=True, gone=PAGE) as place:
             with clock("align"):
@@ -125,10 +125,11 @@ class Try(Common):
         return write_barrier_report(place, measured, config=config, seconds=clock.seconds, files=links).name
 
 
-def _describe(out: Output, pair: PosteriorPair) -> None:
+def _describe(out: Output, pair: PosteriorPair, address: str | None) -> None:
     seen = MeasuredPair(pair, {})
     weights, kind = seen.ends[0].size, "networks" if seen.points else "posteriors"
-    named = "" if pair.model is None else f" of {pair.model.name}"
+    name = address or (pair.model.name if pair.model is not None else "")
+    named = f" of {name}" if name else ""
     groups = f"{len(pair.spec.sizes)} group" + ("" if len(pair.spec.sizes) == 1 else "s")
     out.line(f"Two {kind}{named}, {weights:,} weights each; {groups} of interchangeable units")
     rows = []
