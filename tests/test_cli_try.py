@@ -17,7 +17,7 @@ def init(key):
     return {"a": {"w": jnp.zeros((64, 10)), "b": jnp.zeros(10)}, "c": {"w": jnp.zeros((10, 10))}}
 
 def apply(params, x):
-    x = jax.nn.relu(x.reshape(len(x), -1) @ params["a"]["w"] + params["a"]["b"])
+    x = jax.nn.relu(x.reshape(len(x), -1) @ params["a"]["w"] + params["a"]["b"][None])
     return x @ params["c"]["w"]
 
 model = models.from_functions(init, apply)

@@ -9,7 +9,7 @@ import pytest
 TUTORIAL = Path(__file__).parents[1] / "docs" / "tutorial"
 CHAPTERS = re.findall(r"^([a-z-]+)$", (TUTORIAL / "index.md").read_text(), re.M)
 NEEDS = {"pytorch-checkpoint": ("torch", "torchax")}
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.promotes]  # networks as users write them
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ from ..lab.runs import (
     PosteriorPair,
     find_posterior,
     first_of_each_class,
+    is_own_checkpoint,
     load_own_pair,
     load_pair,
     measure_barriers,
@@ -50,7 +51,7 @@ class Try(Common):
     second: Annotated[str, tyro.conf.Positional] = ""
     """Run folder, posterior or checkpoint at τ = 1, which is moved."""
     model: str | None = None
-    """Your network: file.py:attribute or package.module:attribute. Not needed for what bayesin trained."""
+    """Your network: file.py:attribute or package.module:attribute; what bayesin built itself needs none."""
     data: str | None = None
     """Data set: digits, mnist, fashion-mnist, cifar10, cifar100, or an .npz file. What bayesin trained needs none."""
     root: Path | None = None
@@ -73,7 +74,7 @@ class Try(Common):
             raise ConfigError("needs two networks: bayesin try FIRST SECOND")
         numbers_file(self.out)  # which refuses a folder with something else in it
         pair = self._pair()
-        _describe(out, pair)
+        _describe(out, pair, self.model)
         clock = Clock()
         with result_folder(self.out, [NUMBERS], [], force=True, gone=PAGE) as place:
             with clock("align"):
@@ -92,11 +93,11 @@ class Try(Common):
         return result | {"page": None if page is None else str(self.out / page)}
 
     def _pair(self) -> PosteriorPair:
-        if self.model is None:
-            choice = ModelChoice(data=self.data, root=self.root, limit=self.limit)
+        if not (is_own_checkpoint(self.first) or is_own_checkpoint(self.second)):
+            choice = ModelChoice(model=self.model, data=self.data, root=self.root, limit=self.limit)
             return load_pair(find_posterior(self.first), find_posterior(self.second), choice, data_needed=True)
-        if self.data is None:
-            raise ConfigError("a network of your own needs --data: the name of a data set, or an .npz file")
+        if self.model is None or self.data is None:
+            raise ConfigError("a checkpoint of your own needs --model file.py:attribute and --data NAME or file.npz")
         return load_own_pair(self.first, self.second, self.model, load(self.data, self.root, self.limit))
 
     def _measure(self, out: Output, pair: PosteriorPair, paths: dict[str, Any]) -> dict[str, Any]:
@@ -124,10 +125,11 @@ class Try(Common):
         return write_barrier_report(place, measured, config=config, seconds=clock.seconds, files=links).name
 
 
-def _describe(out: Output, pair: PosteriorPair) -> None:
+def _describe(out: Output, pair: PosteriorPair, address: str | None) -> None:
     seen = MeasuredPair(pair, {})
     weights, kind = seen.ends[0].size, "networks" if seen.points else "posteriors"
-    named = "" if pair.model is None else f" of {pair.model.name}"
+    name = address or (pair.model.name if pair.model is not None else "")
+    named = f" of {name}" if name else ""
     groups = f"{len(pair.spec.sizes)} group" + ("" if len(pair.spec.sizes) == 1 else "s")
     out.line(f"Two {kind}{named}, {weights:,} weights each; {groups} of interchangeable units")
     rows = []

@@ -36,7 +36,6 @@ class Loaded(NamedTuple):
     params: Tree
     x: Any  # an array, or shape and dtype; batch first
     name: str
-    statistics: frozenset[str] = frozenset()  # paths of running statistics, where the model names them
 
 
 def load(target: str, *, key: jax.Array, input_shape: Sequence[int] | None = None) -> Loaded:
@@ -60,7 +59,7 @@ def load(target: str, *, key: jax.Array, input_shape: Sequence[int] | None = Non
         apply, params = value
         return Loaded(apply, params, x, target)
     model = _model(value, x, target)
-    return Loaded(model.apply, model.init(key), x, target, model.statistics)
+    return Loaded(model.apply, model.init(key), x, target)
 
 
 def load_model(target: str, example: Any) -> Model:

@@ -6,6 +6,7 @@ from .config import build_model as build_model
 from .config import differences as differences
 from .config import make_training as make_training
 from .config import preset as preset
+from .own_checkpoints import is_own_checkpoint as is_own_checkpoint
 from .own_checkpoints import load_own_pair as load_own_pair
 from .own_model import address_content as address_content
 from .own_model import is_address as is_address

@@ -15,8 +15,9 @@ import numpy as np
 
 from ...data import Dataset
 from ...errors import ArtifactError, ConfigError, did_you_mean, first_line
-from ...models import Model, load
+from ...store import describe
 from ...trees import Tree, flatten, unflatten
+from .own_model import own_model
 from .pairs import PosteriorPair
 from .posterior_files import discover_and_verify
 
@@ -31,11 +32,22 @@ def load_own_pair(first: Path | str, second: Path | str, address: str, data: Dat
         ArtifactError: a file that cannot be read, or holds other arrays than the model has.
         SymmetryError: what was discovered is no symmetry after all.
     """
-    loaded = load(address, key=jax.random.key(0), input_shape=data.input_shape)
-    model = Model(lambda key: loaded.params, loaded.apply, loaded.statistics, loaded.name)
-    target, source = (read_checkpoint(path, loaded.params) for path in (first, second))
+    model = own_model(address, data.x_test[:2], None, str(first))
+    like = jax.eval_shape(model.init, jax.random.key(0))
+    target, source = (read_checkpoint(path, like) for path in (first, second))
     spec = discover_and_verify(model, target, data.x_test)
     return PosteriorPair(target, source, spec, model, data.x_test, data=data)
+
+
+def is_own_checkpoint(text: str) -> bool:
+    """Whether this names a file that bayesin has not written."""
+    if not Path(text).is_file():
+        return False
+    try:
+        describe(text)
+    except ArtifactError:
+        return True
+    return False
 
 
 def read_checkpoint(path: Path | str, like: Tree) -> Tree:
