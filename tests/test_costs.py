@@ -242,36 +242,8 @@ def test_many_of_every_kind_come_together(kind):
 # The interface
 
 
-def values_before_the_nonlinearity(params, x):
-    """Of both hidden layers of a network of tanh, in float64."""
-    first = x @ params["w0"] + params["b0"]
-    return first, np.tanh(first) @ params["w1"] + params["b1"]
-
-
-@pytest.mark.parametrize("compare", ["covariance", "correlation"])
-def test_activations_are_matched_as_by_brute_force(compare):
-    """Σ E|a_i − b_p(i)|² of centred, for correlations also standardised, values: computed unit by unit."""
-    spec, x = mlp_spec(3, 4, 4, 2), np.random.default_rng(3).normal(size=(50, 3)).astype(np.float32)
-
-    def apply(p, x):
-        hidden = jax.numpy.tanh(x @ p["w0"] + p["b0"][None])
-        return jax.numpy.tanh(hidden @ p["w1"] + p["b1"][None]) @ p["w2"] + p["b2"][None]
-
-    target, source = (random_tree(spec, seed, np.float32) for seed in (0, 50))
-    found = align(target, source, spec, key=KEY, cost=costs.Activations(apply, x, compare=compare))
-    best = 0.0
-    for group, values in enumerate(
-        zip(*(values_before_the_nonlinearity(q, x) for q in (target, source)), strict=True)
-    ):
-        ours, theirs = ((each - each.mean(0)) / (each.std(0) if compare == "correlation" else 1) for each in values)
-        perms = [*itertools.permutations(range(4))]
-        each = [((ours - theirs[:, perm]) ** 2).mean(0).sum() for perm in perms]
-        assert found.perms[f"g{group}"].tolist() == [*perms[int(np.argmin(each))]]
-        best += min(each)
-    np.testing.assert_allclose(found.objective, best, rtol=1e-5)
-
-
 def test_every_cost_of_ours_is_in_the_table():
+    """That of activations has a file of its own, since it needs a network."""
     ours = {
         name
         for name in vars(costs)

@@ -167,9 +167,9 @@ def test_a_constant_that_could_be_another_is_named():
 SMALL_X = normal(1, 2, 3, scale=1.0)
 
 
-# Of the last ones earlier versions of the rules for indexed groups found wrong symmetries.
-@pytest.mark.filterwarnings("ignore:inconclusive")  # much of a random program does not count
-@pytest.mark.parametrize("seed, steps", [*((seed, 10) for seed in range(24)), (1065, 14), (1164, 14), (2043, 14)])
+# Of the last ones, earlier versions of the rules for sums and indexed groups found wrong symmetries.
+@pytest.mark.filterwarnings("ignore:inconclusive", "ignore::bayesin.errors.LeftBehindWarning")
+@pytest.mark.parametrize("seed, steps", [*((seed, 10) for seed in range(24)), (1065, 14), (1164, 14), (2043, 14), (3204, 14)])
 def test_random_programs_keep_their_output(seed, steps):
     """`make torture` tries hundreds of longer ones."""
     program = Program(seed, steps)
@@ -178,6 +178,7 @@ def test_random_programs_keep_their_output(seed, steps):
     bayesin.verify(program, params, SMALL_X, spec, key=jax.random.key(seed), trials=1)
 
 
+@pytest.mark.filterwarnings("ignore::bayesin.errors.LeftBehindWarning")
 def test_random_programs_have_symmetries_to_lose():
     """The tests above mean something: most programs have groups, some of them with products of factors."""
     specs = [bayesin.discover(p, p.params(), SMALL_X) for p in map(Program, range(24))]

@@ -14,6 +14,7 @@ import resource
 import shutil
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,14 +23,21 @@ import numpy as np
 import pytest
 
 import bayesin
+from bayesin import Gaussian, PermutationSpec, Samples, align, permute
 from bayesin.cli.main import main
 from bayesin.cli.output import Output
-from bayesin.errors import ArtifactError, ConfigError
+from bayesin.data import from_arrays
+from bayesin.errors import ArtifactError, BayesinError, ConfigError, DataError, PosteriorError
+from bayesin.file_sets import UNFINISHED, replaced_already, replaced_together
+from bayesin.files import write_bytes
 from bayesin.json_files import read_json, write_json
 from bayesin.lab.runs import RunConfig, finished
+from bayesin.locks import is_locked
 from bayesin.models import build
+from bayesin.paths import geodesic, wasserstein
 from bayesin.randomness import seed_key
 from bayesin.store import describe, load_posterior, save_posterior
+from torture import edits
 
 TINY = ["--width", "4", "--depth", "1", "--members", "2", "--epochs", "1", "--batch", "20", "--test-samples", "4"]
 
@@ -232,7 +240,7 @@ def test_13_a_done_run_is_checked_and_repaired(project, capsys, name):
     assert code == 0 and "Done already" not in said
     assert after.keys() == before.keys()
     for changing in ("run/provenance.json", "run/metrics.jsonl"):  # times
-        after.pop(changing), before.pop(changing)
+        del after[changing], before[changing]
     assert after == before
     assert "Done already" in said_by(capsys, *TRAIN)[1]
 
@@ -347,3 +355,140 @@ def test_25_a_working_folder_that_is_gone_is_called_so(tmp_path, monkeypatch, ca
     Path.rmdir(tmp_path / "here")
     code, said = said_by(capsys, verb)
     assert code == 2 and "working folder is gone" in said
+
+
+@pytest.mark.parametrize("kind", ["1: a link", "10: a pipe"])
+def test_1_and_10_locks_follow_no_links_and_open_no_pipes(project, capsys, kind):
+    precious = Path("precious.txt")
+    precious.write_text("mine")
+    for folder, words in {"run": TRAIN, "al": ALIGN}.items():
+        Path(folder).mkdir(exist_ok=True)
+        os.symlink("../precious.txt", f"{folder}/.lock") if "link" in kind else os.mkfifo(f"{folder}/.lock")
+        code, said = said_by(capsys, *words)
+        assert code == 2 and "remove it" in said
+        assert not is_locked(f"{folder}/.lock") and precious.read_text() == "mine"
+
+
+def test_3_writers_of_one_file_do_not_fail_each_other(tmp_path):
+    path = tmp_path / "one.json"
+    with ThreadPoolExecutor(4) as pool:  # each write has a lock of its own, as in a process of its own
+        assert len([*pool.map(lambda number: write_json(path, {"by": number}), range(200))]) == 200
+    assert read_json(path)["by"] in range(200) and len([*tmp_path.iterdir()]) == 1
+
+
+REFUSED = {  # values that would come back as something else
+    "8: two leaves of one path": ({1: np.ones(2), "1": np.zeros(2)}, "cannot be sorted"),
+    "18: forty axes": ({"w": np.ones((1,) * 40)}, "40 axes"),
+    "24: random keys": ({"w": jax.random.key(0)}, "random keys"),
+    "24: a mask": ({"w": np.ma.masked_array([1.0, 2.0], [True, False])}, "masked"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_no_file_keeps_is_refused_before_it_is_written(tmp_path, name):
+    tree, why = REFUSED[name]
+    with pytest.raises(BayesinError, match=why):
+        save_posterior(tmp_path / "q.safetensors", tree)
+    assert not list(tmp_path.iterdir())
+
+
+def test_12_what_a_file_says_is_escaped_on_standard_output(tmp_path, capsys):
+    hostile = "\x1b[2J\x1b]0;owned\x07"
+    task = {"name": "t", "kind": "train", "title": f"title {hostile}"}
+    ledger = {"format": "bayesin-campaign", "version": 1, "name": f"name {hostile}", "tasks": [task]}
+    write_json(tmp_path / "campaigns" / "c.json", ledger)
+    write_json(tmp_path / "t" / "provenance.json", {"status": "failed", "error": hostile})
+    spec = {"groups": {}, "parameters": {f"w{hostile}": ["3"]}, "why": {f"w{hostile}": [hostile]}}
+    write_json(tmp_path / "spec.json", {"format": "bayesin-spec", "version": 1, **spec})
+    for words in (["status", tmp_path], ["explain", tmp_path / "spec.json"]):
+        _, said = said_by(capsys, *words)
+        assert "owned" in said and "\x1b" not in said and "\x07" not in said
+
+
+@pytest.mark.parametrize("cost", ["wasserstein", "kl"])
+def test_15_alignment_is_scale_free(cost):
+    spec = PermutationSpec.parse({"a": ["5", "g0"], "b": ["g0", "3"]}, {"g0": 6})
+    random = np.random.default_rng(0)
+    shapes = {name: spec.shape(name) for name in spec.axes}
+    mean, std = ({name: random.random(shape) for name, shape in shapes.items()} for _ in range(2))
+    hidden = spec.random(jax.random.key(1))
+
+    def found(scale: float) -> list[int]:
+        q = Gaussian(*({n: (scale * leaf).astype(np.float32) for n, leaf in tree.items()} for tree in (mean, std)))
+        moved = Gaussian(permute(q.mean, spec, hidden), permute(q.std, spec, hidden))
+        return np.asarray(align(q, moved, spec, key=jax.random.key(0), cost=cost).perms["g0"]).tolist()
+
+    right = np.argsort(hidden["g0"]).tolist()
+    assert all(found(scale) == right for scale in (1.0, 1e-30, 1e-15, 1e15, 1e30))
+
+
+def test_16_leaves_that_jax_would_narrow_are_exact_or_refused():
+    for first, second in ((1e300, 2e300), (1.0, 1 + 1e-9), (2**40, 2**41)):
+        ends = {"w": np.array([first])}, {"w": np.array([second])}
+        for verb in (wasserstein, geodesic):
+            with pytest.raises(PosteriorError, match="64, which JAX would round"):
+                verb(*ends)
+    assert float(wasserstein({"w": np.array([0.0, 0.0])}, {"w": np.array([3.0, 4.0])})) == 5.0
+
+
+def test_17_labels_that_are_no_times_and_inputs_that_are_all_alike():
+    x, y = np.arange(8.0).reshape(4, 2), np.array([0, 1, 0, 1])
+    for inputs, labels in ((x, y.astype("datetime64[s]")), (x, np.full(4, "NaT", "m8[s]")), (x * 1e-170, y)):
+        with pytest.raises(DataError):
+            from_arrays(inputs, labels, inputs, labels)
+
+
+def test_22_a_user_without_a_home(monkeypatch, capsys):
+    for name in ("HOME", "XDG_CACHE_HOME", "BAYESIN_DATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", lambda _: (_ for _ in ()).throw(KeyError("no such user")))
+    assert said_by(capsys, "data", "list")[0] == 0
+    code, said = said_by(capsys, "data", "fetch", "mnist")
+    assert code == 2 and "home folder" in said
+
+
+def test_24_a_member_that_is_not_there():
+    samples = Samples({"w": np.zeros((3, 2), np.float32)})
+    with pytest.raises(IndexError):
+        samples[7]
+
+
+def test_every_call_that_writes_may_fail(tmp_path):
+    """A little of `python -m torture inject`, in this process: each call of a replacement fails once."""
+    old, new = ({"a.json": by, "b.json": by} for by in (b"old", b"new"))
+    old["page.html"] = b"old"
+    calls = ("mkdir", "replace", "fsync", "unlink", "rename")
+    for kind in calls:
+        for at in range(1, 12):
+            folder = tmp_path / f"{kind}-{at}"
+            for name, content in old.items():
+                write_bytes(folder / name, content)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(os, kind, failing(getattr(os, kind), at))
+                try:
+                    with replaced_together(folder, gone=["page.html"]) as place:
+                        for name, content in new.items():
+                            write_bytes(place / name, content)
+                except ArtifactError as error:
+                    assert "No space" in str(error)
+            now = {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file() and p.name != UNFINISHED}
+            assert now in (old, new) or replaced_already(folder), (kind, at, now)
+            assert not any(path.is_dir() for path in folder.iterdir())
+
+
+def failing(function, at: int):
+    """The function, which fails once, when it is called for the `at`-th time."""
+    calls = iter(range(1, 1_000_000))
+
+    def called(*arguments, **named):
+        if next(calls) == at:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return function(*arguments, **named)
+
+    return called
+
+
+@pytest.mark.parametrize("name", edits.FILES)
+def test_19_json_edited_by_type_is_read_or_refused_by_name(tmp_path, name):
+    tally = edits.edit_one(name, 40, tmp_path, seed=1)
+    assert tally.tries == 40 and not tally.losses

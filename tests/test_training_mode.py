@@ -17,7 +17,21 @@ import pytest
 from flax import nnx
 
 import training_toys as toys
-from bayesin import VI, Ensemble, fit_ensemble, fit_hmc, fit_vi, models, recalibrate
+from bayesin import (
+    SGMCMC,
+    SWAG,
+    VI,
+    Ensemble,
+    Laplace,
+    fit_ensemble,
+    fit_hmc,
+    fit_laplace,
+    fit_sgmcmc,
+    fit_swag,
+    fit_vi,
+    models,
+    recalibrate,
+)
 from bayesin.errors import ModelError
 from bayesin.inference import HMC
 from bayesin.inference.training_problem import initialise
@@ -85,6 +99,12 @@ def _functions_in_training(params, x, key):
     return outputs, params | moved
 
 
+def _deep_in_training(params, x, key):
+    hidden = x @ params["first"]
+    mean = hidden.mean(0)
+    return jnp.tanh(hidden - mean) @ params["w"], params | {"mean": DECAY * params["mean"] + (1 - DECAY) * mean}
+
+
 @cache
 def adapted(library) -> Model:
     if library == "nnx":
@@ -97,6 +117,17 @@ def adapted(library) -> Model:
         return models.from_equinox(partial(_equinox, mode="batch"))
     if library == "haiku":
         return models.from_haiku(hk.transform_with_state(_haiku), X[:1], is_training=False)
+    if library == "functions deep":  # statistics behind weights that are trained
+        return models.from_functions(
+            lambda key: {
+                "mean": jnp.zeros(3),
+                "first": jax.random.normal(key, (4, 3)),
+                "w": jax.random.normal(jax.random.fold_in(key, 1), (3, 3)),
+            },
+            lambda params, x: jnp.tanh(x @ params["first"] - params["mean"]) @ params["w"],
+            statistics=["mean"],
+            apply_train=_deep_in_training,
+        )
     return models.from_functions(
         lambda key: {"mean": jnp.zeros(4), "var": jnp.ones(4), "w": jax.random.normal(key, (4, 3))},
         _functions,
@@ -199,6 +230,17 @@ def test_recalibration_of_a_gaussian_averages_over_its_draws_and_of_samples_over
     samples = fit_ensemble(KEY, model, (X, Y), STILL).posterior
     found = recalibrate(samples, model, X, key=KEY)
     np.testing.assert_allclose(found.params["norm"]["var"], np.stack([X.var(0)] * 2), rtol=1e-3)
+
+
+def test_methods_that_end_elsewhere_than_their_last_step_have_statistics_of_where_they_end():
+    model = adapted("functions deep")
+    quick = {"epochs": 8, "batch": 20}
+    swag = fit_swag(KEY, model, (X, Y), SWAG(rank=2, **quick)).posterior
+    chain = fit_sgmcmc(KEY, model, (X, Y), SGMCMC(samples=3, **quick)).posterior
+    for params in (swag.mean, chain[0], chain[2]):
+        np.testing.assert_allclose(params["mean"], (X @ np.asarray(params["first"])).mean(0), rtol=0.05, atol=0.02)
+    laplace = fit_laplace(KEY, model, (X, Y), Laplace(**quick)).posterior
+    assert np.any(laplace.mean["mean"]) and not np.any(laplace.std["mean"])
 
 
 def test_statistics_that_no_verb_can_honour_are_refused_by_name():

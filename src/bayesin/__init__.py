@@ -2,8 +2,10 @@
 
 import typing as _typing
 
+from .compact import ChainDiagnostics as ChainDiagnostics
 from .compact import Compact as Compact
 from .compact import compact as compact
+from .compact import diagnose_chains as diagnose_chains
 from .compact import prune as prune
 from .evaluation import Barrier as Barrier
 from .evaluation import ClassPredictive as ClassPredictive

@@ -1,12 +1,12 @@
 """Many posteriors of one network merged into one: aligned, averaged, and rescaled to keep its units' spread.
 
 The merged posterior is the Wasserstein barycentre of the moved ones, the mean of their means and of their stds.
-Half-way between networks that are alike but not equal a unit varies less than in any of them; given inputs, every unit
-gets the average of the means and spreads that it has in the members (`rescaling.py`), folded into parameters. So the
-result is a posterior like any other, of the size of one.
+Half-way between networks that are alike but not equal a unit varies less than in any of them; given inputs, every
+unit gets the average of the means and spreads that it has in the members (`rescaling.py`), folded into parameters.
+So the result is a posterior like any other, of the size of one.
 
-Costs of weights move all members onto their barycentre (`align_many`). A cost that looks at data, as `Activations` and
-`Blend` do, compares two networks at a time: there the first member stays and the others are moved onto it.
+Costs of weights move all members onto their barycentre (`align_many`). A cost that looks at data, as `Activations`
+and `Blend` do, compares two networks at a time: there the first member stays and the others are moved onto it.
 
 References: Ainsworth et al. 2023 (merging points); Jordan et al. 2023 (REPAIR).
 """

@@ -22,11 +22,11 @@ Read = Callable[[Path], Any]
 
 def edits(count: int, scratch: Path, seed: int = 0) -> list[Tally]:
     """`count` edits in all, spread evenly over the files."""
-    kinds = FILES
-    return [_edit(name, -(-count // len(kinds)), scratch, seed) for name in kinds]
+    return [edit_one(name, -(-count // len(FILES)), scratch, seed) for name in FILES]
 
 
-def _edit(name: str, count: int, scratch: Path, seed: int) -> Tally:
+def edit_one(name: str, count: int, scratch: Path, seed: int = 0) -> Tally:
+    """So many edits of one kind of file; the same seed makes the same edits."""
     from bayesin.errors import BayesinError
 
     fixture, read = FILES[name]

@@ -11,6 +11,8 @@ TRAIN = ["train", *TINY, "--batch", "50", "--quiet", "--epochs", "40", "--member
 HMC = ["train", *TINY, "--quiet", "--method", "hmc", "--samples", "12", "--burn-in", "4", "--steps", "5"]
 HMC += ["--step-size", "0.01", "--draws-per-file", "3"]
 
+BARRIER = ["barrier", "--samples", "2", "--taus", "3", "--sets", "test"]
+
 
 @dataclass(frozen=True)
 class Job:
@@ -41,20 +43,7 @@ JOBS = {
         ),
         Job(
             "barrier",
-            lambda given, out: [
-                *(
-                    "barrier",
-                    str(given / "two"),
-                    f"{given / 'two'}#1",
-                    "--samples",
-                    "2",
-                    "--taus",
-                    "3",
-                    "--sets",
-                    "test",
-                ),
-                *("--quiet", "--out", str(out)),
-            ],
+            lambda given, out: [*BARRIER, str(given / "two"), f"{given / 'two'}#1", "--quiet", "--out", str(out)],
             ("report.json", "report.html"),
         ),
         Job(

@@ -47,6 +47,9 @@ def _rows(demo: Any, sets: dict[str, str]) -> list[list[str]]:
         share = f" ({100 * aligned[0] / naive[0]:.1f} %)" if naive[0] > 0 else ""
         rows.append([f"barrier without alignment, {sets[name]}", "{:.3f} ± {:.3f} nats".format(*naive)])
         rows.append([f"barrier after alignment, {sets[name]}", "{:.3f} ± {:.3f} nats".format(*aligned) + share])
+        if "rescaled" in kinds:
+            height = kinds["rescaled"].value, kinds["rescaled"].standard_error
+            rows.append([f"barrier, aligned and rescaled, {sets[name]}", "{:.3f} ± {:.3f} nats".format(*height)])
     rows.append(["units moved", f"{moved} of {units}"])
     rows.append(["largest change of an output by moving them", f"{demo.function_change:.1e} of the largest"])
     rows.append(["seconds", f"{sum(demo.seconds.values()):.0f}"])

@@ -2,6 +2,8 @@
 
 from .compact import Compact as Compact
 from .compact import compact as compact
+from .diagnostics import ChainDiagnostics as ChainDiagnostics
+from .diagnostics import diagnose_chains as diagnose_chains
 from .members import Foldable as Foldable
 from .moments import Moments as Moments
 from .moments import moments as moments

@@ -9,8 +9,11 @@ from .fit import Memory as Memory
 from .fit import Progress as Progress
 from .hmc import HMC as HMC
 from .hmc import Draws as Draws
+from .hmc import Mixing as Mixing
 from .hmc import effective_sample_size as effective_sample_size
 from .hmc import fit_hmc as fit_hmc
+from .hmc import iid_rhats as iid_rhats
+from .hmc import mixing_of as mixing_of
 from .hmc import split_rhat as split_rhat
 from .laplace import Laplace as Laplace
 from .laplace import fit_laplace as fit_laplace

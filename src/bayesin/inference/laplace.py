@@ -26,6 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import ModelError
+from ..inputs import count_of, take
 from ..jaxprs import hashable
 from ..likelihoods import Likelihood
 from ..models import Model
@@ -68,7 +69,7 @@ def fit_laplace(
 
     Args:
         key: a `jax.random.key`; member i uses `fold_in(key, i)` and nothing else.
-        model: init and apply; leaves named in `model.statistics` and integer leaves are held fixed.
+        model: init and apply; the curvature is that of evaluation mode, with the statistics that training collected.
         data: a `Dataset`, or a pair (x, y).
         config: the settings.
         checkpoint: a folder; a training found there is taken up where it was. The curvature is computed at the end.
@@ -101,7 +102,7 @@ def fit_laplace(
         )
         std = 1 / jnp.sqrt(curvature + 1 / variance)
         if config.layers == "last":
-            std = std * _of_last_layer(model, trained.layout, weights, fixed, arrays.x[:2])
+            std = std * _of_last_layer(model, trained.layout, weights, fixed, take(arrays.x, slice(2)))
         still = [jnp.zeros_like(leaf) for leaf in fixed]
         posteriors.append(Gaussian(trained.layout.tree_of(weights, fixed), trained.layout.tree_of(std, still)))
     return Fit(tuple(posteriors), trained.trace, config, likelihoods, trained.memory)
@@ -118,11 +119,11 @@ def diagonal_curvature(
 ) -> jax.Array:
     """Returns the diagonal of the curvature of the negative log-likelihood of all examples, as a vector."""
     x, y = data
-    outputs = jax.eval_shape(lambda w: apply(layout.tree_of(w, fixed), jnp.asarray(x[:1])), weights)
+    outputs = jax.eval_shape(lambda w: apply(layout.tree_of(w, fixed), take(x, slice(1))), weights)
     each = max(1, AT_ONCE // (int(np.prod(outputs.shape)) * layout.size))
     total = jnp.zeros_like(weights)
-    for start in range(0, len(x), each):
-        part = jnp.asarray(x[start : start + each]), jnp.asarray(y[start : start + each])
+    for start in range(0, count_of(x), each):
+        part = jax.tree.map(jnp.asarray, take((x, y), slice(start, start + each)))
         total += _curvature_of(weights, fixed, *part, apply=apply, layout=layout, likelihood=likelihood, kind=kind)
     return total
 
@@ -141,7 +142,7 @@ def _curvature_of(
 ) -> jax.Array:
     def one(x: jax.Array, y: jax.Array) -> jax.Array:
         def network(weights: jax.Array) -> jax.Array:
-            return apply(layout.tree_of(weights, fixed), x[None])[0].astype(jnp.float32)
+            return apply(layout.tree_of(weights, fixed), take(x, None))[0].astype(jnp.float32)
 
         def loss(outputs: jax.Array) -> jax.Array:
             return -likelihood.log_likelihood(outputs[None], y[None])[0]
@@ -175,7 +176,7 @@ def _of_last_layer(
 
         def moved(sign: float) -> jax.Array:
             leaves = [leaf + (sign * steps[p]).astype(leaf.dtype) if p in steps else leaf for p, leaf in flat.items()]
-            return model.apply(jax.tree.unflatten(jax.tree.structure(params), leaves), jnp.asarray(x))
+            return model.apply(jax.tree.unflatten(jax.tree.structure(params), leaves), jax.tree.map(jnp.asarray, x))
 
         low, middle, high = moved(-1.0), moved(0.0), moved(1.0)
         return bool(

@@ -11,14 +11,15 @@ Reference: re-estimated batch statistics after merging, Jordan et al. 2023 (REPA
 
 from typing import Any, TypeVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import ConfigError, ModelError
+from ..errors import ConfigError, ModelError, PosteriorError
 from ..inputs import Inputs, as_inputs, count_of, take
 from ..models import Model, has_training_mode
-from ..posteriors import Gaussian, Samples
+from ..posteriors import Samples, is_posterior
 from ..randomness import check_key
 from ..trees import Tree, flatten, is_float
 
@@ -36,7 +37,7 @@ def recalibrate(posterior: P, model: Model, x: Inputs, *, key: jax.Array, batch:
     are that a fit collects; those of a sample set are each member's own.
 
     Args:
-        posterior: a `Gaussian`, `Samples`, or the parameters of one network.
+        posterior: `Samples`, a posterior with a mean that can be drawn from, or the parameters of one network.
         model: the network, with a training mode.
         x: inputs, of the training set as a rule, batch first; what fills no batch is left out.
         key: for the draws of the weights and for dropout.
@@ -72,14 +73,22 @@ def recalibrate(posterior: P, model: Model, x: Inputs, *, key: jax.Array, batch:
             for at, own in enumerate(keys)
         ]
         return Samples(jax.tree.map(lambda *leaves: jnp.stack(leaves), *found))  # pyright: ignore[reportReturnType]
-    if isinstance(posterior, Gaussian):
+    if is_posterior(posterior):
+        if "mean" not in getattr(type(posterior), "__dataclass_fields__", {}):
+            raise PosteriorError(f"recalibrate the parts of a {type(posterior).__name__}, one after the other")
         first, second = jax.random.split(key)
         certain = not any(np.any(leaf) for leaf in jax.tree.leaves(posterior.std))
         draws = posterior.sample(first, 1 if certain else samples)
         found = flatten(_recalibrated(draws, model, batches, second))
         mean = flatten(posterior.mean) | {path: found[path] for path in model.statistics}
-        return Gaussian(_like(posterior.mean, mean), posterior.std)  # pyright: ignore[reportReturnType]
+        return eqx.tree_at(lambda whole: whole.mean, posterior, _like(posterior.mean, mean))
     return _recalibrated(jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], posterior), model, batches, key)
+
+
+def with_own_statistics(posterior: P, model: Model, x: Inputs, *, key: jax.Array, batch: int) -> P:
+    """The posterior of a method that ends at other weights than its last step, whose statistics those are not."""
+    collects = has_training_mode(model) and model.statistics
+    return recalibrate(posterior, model, x, key=key, batch=batch) if collects else posterior
 
 
 def _recalibrated(draws: Tree, model: Model, batches: Inputs, key: jax.Array) -> Tree:

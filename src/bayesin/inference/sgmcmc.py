@@ -28,11 +28,13 @@ import numpy as np
 import optax
 
 from ..errors import ConfigError
+from ..inputs import count_of
 from ..models import Model
 from ..posteriors import Samples
 from .fit import Fit, Progress, Trace
 from .flat_parameters import FlatLayout
 from .iterates import Iterates, keep_iterates, with_optimiser
+from .recalibrate import with_own_statistics
 from .settings import Training, check_arguments, is_finite, is_whole, likelihood_of, require
 from .training_loop import Trained, learned_likelihoods, train
 from .training_problem import Problem, TrainingData, training_arrays
@@ -91,7 +93,7 @@ def fit_sgmcmc(
 
     Args:
         key: a `jax.random.key`; chain i uses `fold_in(key, i)` and nothing else.
-        model: init and apply; leaves named in `model.statistics` and integer leaves are held fixed.
+        model: init and apply; its running statistics are estimated anew for every draw.
         data: a `Dataset`, or a pair (x, y).
         config: the settings; the optimiser's own (learning_rate, …) mean nothing.
         checkpoint: a folder; a run found there is taken up where it was.
@@ -116,7 +118,7 @@ def fit_sgmcmc(
     chains: list[Trained] = []
     for chain in range(config.chains):
         own = jax.random.fold_in(key, chain)
-        optimiser = _sampling(config, len(arrays.x), jax.random.fold_in(own, NOISE))
+        optimiser = _sampling(config, count_of(arrays.x), jax.random.fold_in(own, NOISE))
         problem = Problem(model, arrays, (with_optimiser(one, optimiser),), (1.0,), gaussian=False)
         place = None if checkpoint is None else Path(checkpoint) / f"chain-{chain}"
         chains.append(train(own, problem, checkpoint=place, on_progress=_told(on_progress, chain, config.chains)))
@@ -125,7 +127,8 @@ def fit_sgmcmc(
     likelihoods = learned_likelihoods(likelihood, chains[0])
     if any(learned_likelihoods(likelihood, chain) != likelihoods for chain in chains):
         raise ConfigError("chains cannot learn the noise, each another one; give Normal(std)")
-    return Fit((Samples(stacked),), _trace(chains), config, likelihoods, chains[0].memory)
+    samples = with_own_statistics(Samples(stacked), model, arrays.x, key=key, batch=config.batch)
+    return Fit((samples,), _trace(chains), config, likelihoods, chains[0].memory)
 
 
 def _sampling(config: SGMCMC, examples: int, key: jax.Array) -> optax.GradientTransformation:

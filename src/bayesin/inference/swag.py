@@ -19,11 +19,13 @@ import numpy as np
 import optax
 
 from ..errors import ConfigError
+from ..inputs import count_of
 from ..models import Model
 from ..posteriors import FactorGaussian
 from .fit import Fit, Progress
 from .flat_parameters import FlatLayout
 from .iterates import Iterates, keep_iterates, with_optimiser
+from .recalibrate import with_own_statistics
 from .settings import Training, check_arguments, is_finite, is_whole, likelihood_of, require
 from .training_loop import learned_likelihoods, train
 from .training_problem import Problem, TrainingData, training_arrays
@@ -68,7 +70,7 @@ def fit_swag(
 
     Args:
         key: a `jax.random.key`; member i uses `fold_in(key, i)` and nothing else.
-        model: init and apply; leaves named in `model.statistics` and integer leaves are held fixed.
+        model: init and apply; its running statistics are estimated anew for the averaged weights.
         data: a `Dataset`, or a pair (x, y).
         config: the settings.
         checkpoint: a folder; a run found there is taken up where it was.
@@ -89,11 +91,20 @@ def fit_swag(
     check_arguments("fit_swag", key, model, config, SWAG)
     likelihood = likelihood_of(config)
     arrays = training_arrays(data, likelihood)
-    collecting = with_optimiser(config, _collecting(config, len(arrays.x)))
+    collecting = with_optimiser(config, _collecting(config, count_of(arrays.x)))
     problem = Problem(model, arrays, (collecting,), (1.0,), gaussian=False)
     trained = train(key, problem, checkpoint=checkpoint, on_progress=on_progress)
     states = [jax.tree.map(lambda leaf, at=i: leaf[at], trained.states) for i in range(config.members)]
-    posteriors = tuple(_posterior(trained.layout, state.optimiser, state.fixed, config) for state in states)
+    posteriors = tuple(
+        with_own_statistics(
+            _posterior(trained.layout, state.optimiser, state.fixed, config),
+            model,
+            arrays.x,
+            key=jax.random.fold_in(key, number),
+            batch=config.batch,
+        )
+        for number, state in enumerate(states)
+    )
     return Fit(posteriors, trained.trace, config, learned_likelihoods(likelihood, trained), trained.memory)
 
 

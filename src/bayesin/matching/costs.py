@@ -384,7 +384,7 @@ def group_similarities(
 
 
 def _within_fixed(matrix: np.ndarray, spec: PermutationSpec, group: str) -> np.ndarray:
-    """A similarity with all outer factors of both sides, less what is across fixed ones, which no unit leaves."""
+    """A similarity with all outer factors of both sides, less what lies across fixed ones, which no unit leaves."""
     outer = spec.outer(group)
     for place in reversed([i for i, name in enumerate(outer) if name not in spec.sizes]):
         if matrix.shape[place] == matrix.shape[len(outer) + place]:

@@ -190,7 +190,8 @@ def join(left: Axis, right: Axis) -> Axis:
                 return (_merge(one[0], other[0]),)
             if _is_fixed(one):
                 fix(other, next((units.reason for units in units_of(one)), POSITION))
-                return resolve(other if _has_sum(other) else one)
+                other = resolve(other)
+                return other if _has_sum(other) and _is_fixed(other) else one
     joined: Axis = ()
     while left and right:
         if _cuts(left, right[-1]):

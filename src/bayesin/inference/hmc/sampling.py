@@ -10,6 +10,7 @@ Reference: Neal 2011.
 """
 
 import time
+import warnings
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -50,13 +51,14 @@ from ..training_problem import (
     natural_centre,
     training_arrays,
 )
-from .diagnostics import effective_sample_size, split_rhat
+from .diagnostics import effective_sample_size, rhat_bound, split_rhat
 from .draws import Draws, restore, save
 from .kernel import INTEGRATORS, ChainPlan, ChainStates, Info, advance, begin, predictions
 from .target import check_precision, usable_precision
 
 # How many draws are wanted and how they are kept does not change the chain.
 OPERATIONAL = ("samples", "draws_per_file", "probe")
+USUAL = 1.1  # an R-hat that needs no thought
 
 
 @dataclass(frozen=True)
@@ -262,7 +264,9 @@ def _sample(
             kept = []
         report()
     probes = np.stack(history.probes, 1)
-    return Fit((_posterior(folder, kept),), _trace(history.rows, probes), config, (likelihood,), probes=probes)
+    trace = _trace(history.rows, probes)
+    _warn_unmixed(float(trace["rhat_max"][-1]), probes)
+    return Fit((_posterior(folder, kept),), trace, config, (likelihood,), probes=probes)
 
 
 def chain_plan(config: HMC, model: Model) -> ChainPlan:
@@ -369,6 +373,19 @@ def _trace(rows: list[dict[str, Any]], probes: np.ndarray) -> Trace:
     known = {"rhat_max": _over(np.max, rhat), "rhat_median": _over(np.median, rhat)}
     known |= {"ess_min": _over(np.min, ess), "ess_median": _over(np.median, ess)}
     return trace_of([*rows[:-1], rows[-1] | known])
+
+
+def _warn_unmixed(largest: float, probes: np.ndarray) -> None:
+    """Says once that the chains have not mixed; below 1.1 nothing is computed, nothing said."""
+    if not largest > USUAL:
+        return
+    bound = rhat_bound(*probes.shape[:2], int(np.prod(probes.shape[2:])))
+    if largest > bound:
+        warnings.warn(
+            f"the chains have not mixed: of the predictions the largest R-hat is {largest:.2f}, where independent "
+            f"draws would stay below {bound:.2f}; draw longer, take longer trajectories or more burn_in",
+            stacklevel=3,
+        )
 
 
 def _over(statistic: Callable[[np.ndarray], Any], values: np.ndarray) -> float:

@@ -220,7 +220,7 @@ def _lead(measured: MeasuredPair) -> list[str]:
     share = f", {100 * aligned.value / naive.value:.1f} % of that" if naive.value > 0 else ""
     return [
         f"{text} With the units of the second in the order that best fits the first, which changes nothing about "
-        f"what it computes, {aligned.value:.3f} nats are left{share}."
+        f"what it computes, {aligned.value:.3f} nats are left{share}.{about_rescaled(kinds)}"
     ]
 
 
@@ -232,6 +232,16 @@ def _summary(measured: MeasuredPair) -> list[dict[str, str]]:
         cards.append(card("Accuracy", first, "", f"of the first, {where}; the second: {last}"))
         cards.append(half_way_card(kinds))
     return cards if measured.aligned is None else [*cards, moved_card(measured.aligned)]
+
+
+def about_rescaled(kinds: Mapping[str, Barrier]) -> str:
+    """A sentence on the third path, where it was measured."""
+    if "rescaled" not in kinds:
+        return ""
+    return (
+        " Half-way, units vary less than at either end; on the path that gives each its spread back "
+        f"{kinds['rescaled'].value:.3f} nats are left."
+    )
 
 
 def barrier_cards(kinds: Mapping[str, Barrier], where: str) -> list[dict[str, str]]:

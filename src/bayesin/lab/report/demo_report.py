@@ -6,6 +6,7 @@ from typing import Any
 from ..demo import TEST, Demo
 from .barrier_report import (
     MeasuredPair,
+    about_rescaled,
     barrier_cards,
     draw_figures,
     half_way_card,
@@ -57,7 +58,7 @@ def _lead(demo: Demo) -> list[str]:
         f"between them stands a barrier of {naive.value:.2f} nats.",
         "The hidden units of a network have no order of their own. Put those of the second network in the order that "
         "best fits the first, which changes nothing about what it computes, and walk again: the barrier is "
-        f"{aligned.value:.3f} nats{share}.",
+        f"{aligned.value:.3f} nats{share}.{about_rescaled(demo.barriers[TEST])}",
     ]
 
 

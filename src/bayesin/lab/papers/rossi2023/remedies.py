@@ -269,13 +269,11 @@ def judge(records: Sequence[Record]) -> list[Finding]:
         column, naive, plain = found[best], found["none", "geodesic"], found.get(("wasserstein", "geodesic"))
         verdict, reason = _verdict(column, naive, goal, points)
         lost = f", at most {points:g} points of accuracy lost" if points is not None else ""
-        before = f" (W2 and geodesic {format_mean_std(100 * plain.share, 1, count=False)} %)" if plain else ""
+        before = f"; W2 {format_mean_std(100 * plain.share, 1, count=False)} %" if plain else ""
+        # Short enough for a column; calibrated and held-out losses and test accuracy stand in the table.
         ours = (
             f"{MATCHINGS[best[0]]}, {PATHS[best[1]]}: {format_mean_std(100 * column.share, 1)} % of "
-            f"{format_mean_std(naive.nats, 2, count=False)} nats{before}, "
-            f"{format_mean_std(column.points, 1, count=False)} points of accuracy lost, "
-            f"calibrated {format_mean_std(column.calibrated, 3, count=False)} of "
-            f"{format_mean_std(naive.calibrated, 3, count=False)} nats; test accuracy {_accuracy(of_case):.1f} %"
+            f"{naive.nats.mean():.2f} nats{before}; {column.points.mean():.1f} points lost"
         )
         findings.append(Finding(f"{title}: at most {goal:.0%} left{lost}", "not in the paper", ours, verdict, reason))
         findings += _control(title, found)
@@ -308,12 +306,14 @@ def _error(values: np.ndarray) -> float:
 
 def _control(title: str, found: Mapping[tuple[str, str], Column]) -> list[Finding]:
     """Rescaling alone, without a matching, must not be what removes the barrier."""
-    if ("none", "rescaled") not in found:
+    if not {("none", "rescaled"), ("none", "geodesic")} <= set(found):
         return []
-    share = found["none", "rescaled"].share
+    share, claim = found["none", "rescaled"].share, f"{title}: rescaling alone does not remove it"
     ours = f"{format_mean_std(100 * share, 1)} % left of the naive barrier"
+    if found["none", "geodesic"].nats.max() < BARRIER_NATS:
+        return [Finding(claim, "a control", ours, "not measured", NO_BARRIER)]
     verdict: Verdict = "confirmed" if share.mean() > 0.5 else "partly" if share.mean() > 0.25 else "not confirmed"
-    return [Finding(f"{title}: rescaling alone does not remove it", "a control", ours, verdict)]
+    return [Finding(claim, "a control", ours, verdict)]
 
 
 def _accuracy(of_case: Sequence[Record]) -> float:
@@ -386,6 +386,6 @@ REMEDIES = Reproduction(
         "32 draws on 5 τ (MLPs 9), in the precision of training; three pairs that share no posterior",
         "reached or missed: a standard error over pairs below or above the goal",
     ),
-    size=(8.6, 9.0),
+    size=(8.6, 16.0),
     table=table,
 )

@@ -25,7 +25,7 @@ import numpy as np
 from ....compact import Compact, best_scale, compact, prune, rebase, shrunk
 from ....data import Dataset
 from ....evaluation.metrics import accuracy, agreement, ece, nll, total_variation
-from ....inference import HMC, effective_sample_size, split_rhat
+from ....inference import HMC, effective_sample_size, iid_rhats, split_rhat
 from ....models import Model
 from ....posteriors import LowRankGaussian, Posterior, Samples
 from ....randomness import generator, seed_key
@@ -45,7 +45,6 @@ CHAINS = {
 }
 FOLDINGS: tuple[Folding, ...] = (PAPER_FOLDING, ("correlations", "mean"), ("weights", "mean"))
 WEIGHTS = 20_000  # weights whose R-hat is computed, drawn at random
-REPEATS = 40  # sets of independent draws that R-hat is judged by
 FRACTIONS = (1.0, 0.5, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01)
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 GOAL = {"agreement": 0.985, "total_variation": 0.03, "accuracy": 0.975}  # of one posterior, on chains it has not seen
@@ -202,17 +201,6 @@ def _rhat_summary(values: np.ndarray) -> dict[str, Any]:
         "ess_min": float(ess.min()),
         "ess_median": float(np.median(ess)),
     }
-
-
-def iid_rhats(chains: int, draws: int, quantities: int, key: jax.Array) -> dict[str, float]:
-    """Returns what R-hat is for independent draws of as many quantities: its median, and its largest value."""
-    random = generator(key, "iid")
-    block = min(quantities, 2_000)
-    values = [split_rhat(random.standard_normal((chains, draws, block))) for _ in range(REPEATS)]
-    # The largest of more quantities than a block holds, from the tail of all blocks together.
-    everything = np.sort(np.concatenate(values))
-    at = min(len(everything) - 1, round(len(everything) * (1 - 1 / quantities)))
-    return {"median": float(np.median(everything)), "largest of as many": float(everything[at])}
 
 
 def live_and_dead(std: Tree, data: Dataset) -> dict[str, Any]:
