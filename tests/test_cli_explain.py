@@ -183,4 +183,18 @@ def test_names_that_differ_in_a_number_are_one():
     names = [f"blocks/{i}/w[0]" for i in (0, 1, 2, 10)] + ["blocks/4/v[0]", "dense/b"]
     assert _readable(names) == "blocks/{0-2,10}/w[0], blocks/4/v[0], dense/b"
     assert _readable(["a%2Fb/1/w", "a%2Fb/2/w"]) == "a/b/{1,2}/w"
+    assert _readable(["block_0/w[0]", "block_0/w[1]", "block_1/w[0]", "block_1/w[1]"]) == (
+        "block_{0,1}/w[0], block_{0,1}/w[1]"
+    )
     assert _readable([]) == ""
+
+
+def test_equal_layers_share_a_row_and_a_picture_is_drawn(own, capsys):
+    heads = {f"block_{i}/w": ["5", f"h{i} * q{i}[h{i}]"] for i in range(3)}
+    groups = {f"h{i}": 2 for i in range(3)} | {f"q{i}[h{i}]": 4 for i in range(3)}
+    PermutationSpec.parse(heads, groups).save(own / "spec.json")
+    assert main(["explain", "spec.json", "--svg", "spec.svg"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "q{0-2}" in printed and "2 of h{0-2}" in printed and "block_{0-2}/w[1]" in printed
+    drawn = (own / "spec.svg").read_text()
+    assert drawn.startswith("<svg") and drawn.count("<rect") == 1 + 3 * 3 and "block_2/w" in drawn

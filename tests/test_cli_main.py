@@ -72,6 +72,9 @@ WRONG = [  # words, and what the one line must name
     ("align", "TARGET SOURCE"),
     ("barrier x y --noise z", "--noise needs a number, not 'z'"),
     ("barrier x y --sets tst", "did you mean 'test'?"),
+    ("barrier x y --align --cost activation", "did you mean 'activations'?"),
+    ("barrier x y --rescale", "add --align"),
+    ("merge", "FIRST SECOND"),
     ("compact", "SAMPLES"),
     ("compact x --out y --family diagonl", "did you mean 'diagonal'?"),
     ("reproduce", "--list"),
@@ -138,6 +141,7 @@ def test_the_examples_of_the_help_work_one_after_the_other(tmp_path, monkeypatch
     assert main([*said["train"], *small]) == 0
     assert main([*said["align"]]) == 0
     assert main([*said["barrier"], "--samples", "2", "--taus", "3", "--sets", "test"]) == 0
+    assert main([*said["merge"], "--samples", "2"]) == 0
     assert main(ensemble.split()) == 0
     assert main([*said["compact"], "--draws", "4"]) == 0
     assert main(["report", "runs/barrier", "runs/one", "--out", "both.html"]) == 0

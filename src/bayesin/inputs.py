@@ -10,15 +10,21 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Shaped
 
 from .errors import DataError
 
 Inputs = Any  # an array, or a tree of arrays that all count the same examples
+# The same for verbs that check the shapes of their arguments against each other.
+ExampleInputs = Shaped[jax.Array | np.ndarray, "examples ..."] | dict[str, Any] | tuple[Any, ...]
 
 
 def count_of(x: Inputs) -> int:
     """How many examples there are."""
-    return len(jax.tree.leaves(x)[0])
+    leaves = jax.tree.leaves(x)
+    if not leaves or not np.ndim(leaves[0]):
+        raise DataError(f"inputs are arrays, batch first, not {x!r:.60}")
+    return len(leaves[0])
 
 
 def take(x: Inputs, index: Any) -> Inputs:

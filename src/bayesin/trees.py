@@ -100,7 +100,7 @@ def check_not_narrowed(tree: Tree, what: str) -> None:
     Example:
         >>> check_not_narrowed({"w": np.array([2, 2**40])}, "the mean")
         Traceback (most recent call last):
-        bayesin.errors.PosteriorError: the mean: 'w' holds int64, which JAX would round to int32; convert it, or use x64
+        bayesin.errors.PosteriorError: the mean: 'w' holds int64, which JAX rounds to int32; convert it, or use x64
     """
     for path, leaf in flatten(tree).items():
         if not isinstance(leaf, np.ndarray | np.generic) or leaf.dtype.itemsize != 8:
@@ -112,7 +112,7 @@ def check_not_narrowed(tree: Tree, what: str) -> None:
             same = np.array_equal(leaf.astype(narrow).astype(leaf.dtype), leaf)
         if not same:
             raise PosteriorError(
-                f"{what}: '{path}' holds {leaf.dtype}, which JAX would round to {narrow}; convert it, or use x64"
+                f"{what}: '{path}' holds {leaf.dtype}, which JAX rounds to {narrow}; convert it, or use x64"
             )
 
 

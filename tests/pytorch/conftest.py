@@ -7,6 +7,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 torch = pytest.importorskip("torch", reason="pip install 'bayesin[torch]'")
+DECLARED = []
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -20,6 +21,7 @@ def _torchvision_without_compiled_operators():
         for name in [module for module in sys.modules if module.split(".")[0] == "torchvision"]:
             del sys.modules[name]
         library = torch.library.Library("torchvision", "DEF")
+        DECLARED.append(library)  # what it declares lives as long as it does
         for name in ("nms", "qnms"):
             library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     except ImportError:

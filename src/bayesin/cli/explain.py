@@ -2,8 +2,10 @@
 
 import contextlib
 import math
+import re
 import sys
 import time
+import warnings
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,14 +15,18 @@ import jax
 import tyro
 
 from ..data import NAMES, SOURCES, load
-from ..errors import ConfigError, did_you_mean
+from ..errors import ConfigError, InconclusiveWarning, LeftBehindWarning, did_you_mean
+from ..files import write_bytes
 from ..json_files import write_json
 from ..models import WIDTHS, Loaded, build, example_input
 from ..models import load as load_model
 from ..randomness import seed_key
-from ..symmetry import Explanation, PermutationSpec, discover, explain, verify
+from ..symmetry import Explanation, GroupLine, PermutationSpec, discover, explain, picture, verify
 from .main import Common
 from .output import Output
+
+EXPECTED = ("joined to the input", "output", "spatial axis of a convolution", "spatial axis of a pooling window")
+FEW = 3  # axes that are named of those that are fixed for an expected reason
 
 USUAL_DATA = {"mlp": "mnist", "resnet20": "cifar10", "rnn": "mnist", "lstm": "mnist"}
 
@@ -57,6 +63,8 @@ class Explain(Common):
     """Normalisation of resnet20."""
     out: Path | None = None
     """Save the spec, a JSON file that can be edited and explained again."""
+    svg: Path | None = None
+    """Draw every parameter with its axes, one colour for each group."""
     seed: int = 0
     """Of the random parameters, inputs and permutations that verify the spec."""
     no_verify: bool = False
@@ -73,7 +81,7 @@ class Explain(Common):
             "model": self.model,
             "parameters": sum(math.prod(spec.shape(path)) for path in spec.axes),
             "tensors": len(spec.parameters),
-            "log10_copies": sum(math.lgamma(size + 1) for size in spec.sizes.values()) / math.log(10),
+            "log10_copies": spec.log10_order,
             **checked,
             "seconds": time.perf_counter() - start,
         }
@@ -81,22 +89,36 @@ class Explain(Common):
         if self.out is not None:
             write_json(self.out, spec.to_json())
             out.line(f"Saved to {self.out}.")
+        if self.svg is not None:
+            write_bytes(self.svg, picture(spec).encode())
+            out.line(f"Drawn in {self.svg}.")
         return {
             **summary,
             "groups": [asdict(line) for line in explanation.groups],
             "fixed": [asdict(line) for line in explanation.fixed],
             "out": None if self.out is None else str(self.out),
+            "svg": None if self.svg is None else str(self.svg),
         }
 
     def _discover(self, out: Output) -> tuple[PermutationSpec, dict[str, Any]]:
         with out.progress("finding the symmetry", None) as bar:
+
+            def broken(done: int, groups: int) -> None:
+                bar.update(done, "verifying", groups)
+
             key = seed_key(self.seed)
             with contextlib.redirect_stdout(sys.stderr):  # the user's code may print; standard output is ours
                 apply, params, x, *_ = self._load(key)
-                spec = discover(apply, params, x)
-                bar.update(0, "verifying")
-                change = None if self.no_verify else verify(apply, params, x, spec, key=key)
-        return spec, {"largest_change": change}
+                with warnings.catch_warnings(record=True) as raised:
+                    warnings.simplefilter("always")
+                    spec = discover(apply, params, x)
+                    change = None if self.no_verify else verify(apply, params, x, spec, key=key, on_group=broken)
+        said = [
+            str(one.message) for one in raised if issubclass(one.category, InconclusiveWarning | LeftBehindWarning)
+        ]
+        for text in said:
+            out.warn(text)
+        return spec, {"largest_change": change, "warnings": said}
 
     def _load(self, key: jax.Array) -> Loaded:
         if ":" in self.model:
@@ -138,15 +160,17 @@ def _shape_and_classes(name: str) -> tuple[tuple[int, ...], int]:
 
 
 def _show(out: Output, explanation: Explanation, summary: dict[str, Any]) -> None:
-    groups = [[line.group, line.size, _readable(line.tensors)] for line in explanation.groups]
+    groups = _rows(explanation)
     if groups:
-        out.table("Groups: units that may be permuted", ["group", "units", "axes they move"], groups)
+        out.table("Groups: units that may be permuted", ["group", "units", "for each", "axes they move"], groups)
     else:
         out.line("No group: nothing of this model can be permuted.")
     reasons: dict[str, list[Any]] = {}
     for line in explanation.fixed:
         reasons.setdefault(line.reason or "not said", []).append(f"{line.tensor}: {line.size}")
-    fixed = [[reason, len(axes), _readable(axes)] for reason, axes in reasons.items()]
+    fixed = [
+        [reason, len(axes), _readable(axes, FEW if reason in EXPECTED else None)] for reason, axes in reasons.items()
+    ]
     if fixed:
         out.table("Fixed axes", ["why", "axes", "where, and of which size"], fixed)
     out.line(f"{summary['parameters']:,} parameters in {summary['tensors']} tensors.")
@@ -160,22 +184,43 @@ def _show(out: Output, explanation: Explanation, summary: dict[str, Any]) -> Non
         out.line(f"Verified: permuting changes the output by at most {change:.1e} of its largest entry.")
 
 
-def _readable(names: Iterable[str]) -> str:
+def _rows(explanation: Explanation) -> list[list[Any]]:
+    """One row for all groups that differ in numbers only, as those of equal layers do."""
+    alike: dict[Any, list[GroupLine]] = {}
+    for line in explanation.groups:
+        names = tuple(re.sub(r"\d+", "#", tensor) for tensor in line.tensors)
+        alike.setdefault((line.size, len(line.outer), line.permutations, names), []).append(line)
+    rows = []
+    for lines in alike.values():
+        first, tensors = lines[0], [tensor for line in lines for tensor in line.tensors]
+        if len(lines) > 1:  # what else stands on the axes has another name in every layer
+            tensors = [tensor.partition(" = ")[0] for tensor in tensors]
+        outer = [f"{line.permutations} of {' × '.join(line.outer)}" for line in lines if line.outer]
+        rows.append([_readable(line.group for line in lines), first.size, _readable(outer), _readable(tensors)])
+    return rows
+
+
+def _readable(names: Iterable[str], most: int | None = None) -> str:
     """Names in one line; those that differ in one number, as of a layer, are one name with all the numbers."""
     left = list(dict.fromkeys(name.replace("%2F", "/") for name in names))
+    while folded := _fold(left):
+        left = folded
+    more = f" and {len(left) - most} more" if most and len(left) > most else ""
+    return ", ".join(left[:most]) + more
+
+
+def _fold(names: list[str]) -> list[str]:
+    """Puts the largest family of names that differ in one number into one; empty where there is none."""
     families: dict[tuple[str, str], dict[str, str]] = {}  # (before, after the number) -> {number: name}
-    for name in left:
-        parts = name.split("/")
-        for place, part in enumerate(parts):
-            if part.isdigit():
-                family = "/".join([*parts[:place], ""]), "/".join(["", *parts[place + 1 :]])
-                families.setdefault(family, {})[part] = name
-    for (before, after), members in sorted(families.items(), key=lambda family: -len(family[1])):
-        numbers = [number for number, name in members.items() if name in left]
-        if len(numbers) > 1:
-            left[left.index(members[numbers[0]])] = f"{before}{{{_ranges(numbers)}}}{after}"
-            left = [name for name in left if name not in members.values()]
-    return ", ".join(left)
+    for name in names:
+        for number in re.finditer(r"(?<![\d\[{,-])\d+(?![\d},-])", name):
+            families.setdefault((name[: number.start()], name[number.end() :]), {})[number[0]] = name
+    (before, after), members = max(families.items(), key=lambda family: len(family[1]), default=(("", ""), {}))
+    if len(members) < 2:
+        return []
+    place = names.index(next(iter(members.values())))
+    left = [name for name in names if name not in members.values()]
+    return [*left[:place], f"{before}{{{_ranges(list(members))}}}{after}", *left[place:]]
 
 
 def _ranges(numbers: list[str]) -> str:

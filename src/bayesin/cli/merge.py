@@ -28,6 +28,7 @@ from ..lab.runs import (
 )
 from ..matching import barycentre
 from ..merging import Merged, merge
+from ..posteriors import is_posterior
 from ..randomness import seed_key
 from ..store import save_posterior
 from ..symmetry import check_same_function
@@ -85,7 +86,7 @@ class Merge(ModelChoice, Common):
         data = dataset_of(self, *files)
         model = model_of(self, data, *files)
         if data is None or model is None:
-            raise ConfigError(f"nothing names the {'data' if data is None else 'model'} of these posteriors; say it")
+            raise ConfigError(f"nothing names the {'data' if data is None else 'model'} of these posteriors; use --data and --model")
         if doubts := doubts_about_data(data, *files):
             out.warn(doubts)
         key, likelihood = seed_key(self.key), likelihood_of_file(files[0], data)
@@ -107,7 +108,8 @@ class Merge(ModelChoice, Common):
             for before, after in zip(members, merged.members, strict=True)
         )
         candidates: dict[str, Any] = {file.text: member for file, member in zip(files, members, strict=True)}
-        candidates |= {"average, not aligned": barycentre(members), "average, aligned": merged.average}
+        plainly = barycentre(members) if any(map(is_posterior, members)) else barycentre(members).mean
+        candidates |= {"average, not aligned": plainly, "average, aligned": merged.average}
         candidates |= {"aligned and rescaled": merged.posterior} if merged.rescaled else {}
         with out.progress("scoring", None):
             options = {"key": key, "samples": self.samples, "likelihood": likelihood}

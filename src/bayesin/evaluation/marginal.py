@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, Shaped
 
 from ..chunks import Chunks
 from ..errors import ConfigError
-from ..inputs import Inputs, take
+from ..inputs import ExampleInputs, Inputs, take
 from ..jaxprs import Apply
 from ..likelihoods import Likelihood, LikelihoodLike, as_likelihood
 from ..paths import Mixture, as_gaussian
@@ -37,7 +37,7 @@ from ..trees import Tree, common_dtype
 
 # Posteriors whose draw number s can be made alone.
 Drawable = Gaussian | LowRankGaussian | FactorGaussian | GaussianMixture | Samples | Mixture
-Data = tuple[Inputs, Shaped[Array | np.ndarray, "examples ..."]]
+Data = tuple[ExampleInputs, Shaped[Array | np.ndarray, "examples ..."]]
 
 
 class Averages(NamedTuple):

@@ -23,7 +23,7 @@ from jaxtyping import Array, Float
 from ..chunks import Chunks, cut
 from ..errors import ConfigError, DataError, PosteriorError
 from ..inference import Fit
-from ..inputs import Inputs, count_of, without_bytes
+from ..inputs import ExampleInputs, count_of, without_bytes
 from ..jaxprs import Apply, hashable
 from ..likelihoods import Categorical, Likelihood, LikelihoodLike, Normal, as_likelihood, check_outputs
 from ..models import Model
@@ -115,7 +115,7 @@ def evaluate(
 def predict(
     posterior: Predictor,
     model: Model | Apply,
-    x: Inputs,
+    x: ExampleInputs,
     *,
     key: PRNGKey | None,
     samples: int = 128,
@@ -128,7 +128,7 @@ def predict(
 def predict(
     posterior: Predictor,
     model: Model | Apply,
-    x: Inputs,
+    x: ExampleInputs,
     *,
     key: PRNGKey | None,
     samples: int = 128,
@@ -141,7 +141,7 @@ def predict(
 def predict(
     posterior: Predictor,
     model: Model | Apply,
-    x: Inputs,
+    x: ExampleInputs,
     *,
     key: PRNGKey | None,
     samples: int = 128,
@@ -153,7 +153,7 @@ def predict(
 def predict(
     posterior: Predictor,
     model: Model | Apply,
-    x: Inputs,
+    x: ExampleInputs,
     *,
     key: PRNGKey | None,
     samples: int = 128,

@@ -149,7 +149,7 @@ Compared = Literal["covariance", "correlation"]
 class Activations:
     """How differently units act on data: Σ E|a_i − b_p(i)|² over every site of a group, before its non-linearity.
 
-    Deep networks are matched better by this than by weights; see docs/choosing.md. The data need no labels, and are
+    Deep networks are matched better by this than by weights; see docs/matching.md. The data need no labels, and are
     streamed: of what units compute only units × units matrices are kept. A group that shows only together with
     another in one value, as the features of attention heads where the spec has one order of them for all heads, has
     no such evidence: it stays as it is, or follows the other part of a `Blend`.
@@ -384,7 +384,7 @@ def group_similarities(
 
 
 def _within_fixed(matrix: np.ndarray, spec: PermutationSpec, group: str) -> np.ndarray:
-    """A similarity with all outer factors of both sides, less what lies across fixed ones, which no unit leaves."""
+    """A similarity with all outer factors of both sides, less what is across fixed ones, which no unit leaves."""
     outer = spec.outer(group)
     for place in reversed([i for i, name in enumerate(outer) if name not in spec.sizes]):
         if matrix.shape[place] == matrix.shape[len(outer) + place]:

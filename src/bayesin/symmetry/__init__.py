@@ -8,6 +8,7 @@ from .activations import find_sites as find_sites
 from .activations import hidden_activations as hidden_activations
 from .discover import discover as discover
 from .explain import Explanation as Explanation
+from .explain import GroupLine as GroupLine
 from .explain import explain as explain
 from .permute import Layout as Layout
 from .permute import compose as compose
@@ -17,6 +18,7 @@ from .permute import invert as invert
 from .permute import layouts as layouts
 from .permute import permute as permute
 from .permute import transpositions as transpositions
+from .picture import picture as picture
 from .spec import Factor as Factor
 from .spec import Perms as Perms
 from .spec import PermutationSpec as PermutationSpec

@@ -1,6 +1,7 @@
 """A spec for people: what moves together, and why the rest does not."""
 
 from dataclasses import dataclass
+from math import prod
 
 from .spec import PermutationSpec, factors_of, is_product, write_axis
 
@@ -12,6 +13,8 @@ class GroupLine:
     group: str
     size: int
     tensors: tuple[str, ...]  # such as "dense/kernel[1]"; an axis of several factors shows them all
+    outer: tuple[str, ...] = ()  # factors that it has one permutation for each position of
+    permutations: int = 1  # how many that are
 
 
 @dataclass(frozen=True)
@@ -37,12 +40,18 @@ def explain(spec: PermutationSpec) -> Explanation:
     Example:
         >>> spec = PermutationSpec.parse({"w": ["49 * g0", "10"]}, {"g0": 64}, {"w": ["position", "output"]})
         >>> explain(spec).groups
-        (GroupLine(group='g0', size=64, tensors=('w[0] = 49 * g0',)),)
+        (GroupLine(group='g0', size=64, tensors=('w[0] = 49 * g0',), outer=(), permutations=1),)
         >>> explain(spec).fixed[1]
         FixedLine(tensor='w[1]', size=10, reason='output')
     """
     groups = [
-        GroupLine(group, size, tuple(dict.fromkeys(_name(spec, p, i) for p, i, _ in spec.touched_by(group))))
+        GroupLine(
+            group,
+            size,
+            tuple(dict.fromkeys(_name(spec, p, i) for p, i, _ in spec.touched_by(group))),
+            spec.outer(group),
+            prod(spec.perm_shape(group)[:-1]),
+        )
         for group, size in spec.sizes.items()
     ]
     fixed = [
