@@ -12,6 +12,7 @@ import io
 import json
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -198,3 +199,11 @@ def _is_number(cell: Any) -> bool:
 
 def _plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else str(value)
+
+
+@contextmanager
+def warnings_in_one_line(out: Output) -> Iterator[None]:
+    """A warning of Python as one of ours, without the line of code that gave it."""
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: out.warn(str(message))
+        yield

@@ -25,7 +25,7 @@ from ..lab.runs import (
 )
 from ..models import WIDTHS
 from .main import Common
-from .output import Bar, Output
+from .output import Bar, Output, warnings_in_one_line
 from .parsing import given_settings, settings_as_flags
 from .signals import stoppable
 
@@ -74,6 +74,10 @@ class Train(_Settings):  # pyright: ignore[reportGeneralTypeIssues]
     """Wait while another process works in the run folder, instead of leaving."""
 
     def run(self, out: Output) -> dict[str, Any]:
+        with warnings_in_one_line(out):
+            return self._run(out)
+
+    def _run(self, out: Output) -> dict[str, Any]:
         use_compilation_cache()
         data = self.data_file()
         config = self.config(data)

@@ -110,18 +110,17 @@ def train(
 
 def _warn_of_a_poor_fit(problem: Problem, trace: Trace) -> None:
     """Says where training accuracy has stayed nearer to that of a guess than to all, after a run that is no trial."""
-    if "accuracy" not in trace or trace["step"][-1] < ENOUGH_STEPS:
+    y = problem.arrays.y
+    labelled = "accuracy" in trace and y.ndim == 1 and np.issubdtype(y.dtype, np.integer)
+    if not labelled or trace["step"][-1] < ENOUGH_STEPS:
         return
-    reached, guess = (
-        float(np.min(trace["accuracy"][-1])),
-        float(np.bincount(problem.arrays.y).max() / len(problem.arrays.y)),
-    )
+    reached, guess = float(np.min(trace["accuracy"][-1])), float(np.unique(y, return_counts=True)[1].max() / len(y))
     if reached < (1 + guess) / 2:
         config = problem.config
         prior = f"prior_variance (now {config.prior_variance:g})" if config.prior is None else "variance of the prior"
         warnings.warn(
             f"training accuracy is {reached:.0%} after {trace['step'][-1]:,} steps, where the commonest class alone "
-            f"gives {guess:.0%}; try prior=FanIn(1.0) or a larger {prior}, a higher learning_rate, more epochs",
+            f"gives {guess:.0%}; try a larger {prior} or prior=FanIn(1.0), a higher learning_rate, more epochs",
             stacklevel=4,
         )
 
