@@ -119,7 +119,8 @@ def mixing_of(values: np.ndarray) -> Mixing:
     rhat, ess = rhat[np.isfinite(rhat)], ess[np.isfinite(ess)]
     if not rhat.size:
         return Mixing(0, *[float("nan")] * 5)
-    bound = rhat_bound(*values.shape[:2], len(rhat))
+    chains, draws = values.shape[:2]
+    bound = rhat_bound(chains, draws, len(rhat))
     return Mixing(
         len(rhat), float(np.median(rhat)), float(rhat.max()), bound, float(np.median(ess)), float(ess.min())
     )

@@ -379,7 +379,8 @@ def _warn_unmixed(largest: float, probes: np.ndarray) -> None:
     """Says once that the chains have not mixed; below 1.1 nothing is computed, nothing said."""
     if not largest > USUAL:
         return
-    bound = rhat_bound(*probes.shape[:2], int(np.prod(probes.shape[2:])))
+    chains, draws, *rest = probes.shape
+    bound = rhat_bound(chains, draws, int(np.prod(rest)))
     if largest > bound:
         warnings.warn(
             f"the chains have not mixed: of the predictions the largest R-hat is {largest:.2f}, where independent "

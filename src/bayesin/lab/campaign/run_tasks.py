@@ -17,7 +17,7 @@ import numpy as np
 from ...inference import HMC, VI, Progress, Training
 from ...randomness import seed_key
 from ...symmetry import transpositions
-from ..runs import Measured, RunConfig, align_pair, measure_barriers, run, run_together
+from ..runs import CostName, Measured, RunConfig, align_pair, measure_barriers, run, run_together
 from .task import Resources, Task, TaskContext
 
 VARYING = ("prior_variance", "temperature", "learning_rate", "noise")  # what may differ within one program
@@ -82,7 +82,7 @@ class PairTask(RunTask):
     taus: int = 25
     train_samples: int = 0  # draws on the training set; 0: not measured there
     restarts: int = 1
-    cost: str = "wasserstein"
+    cost: CostName = "wasserstein"
 
     kind = "pair"
 
