@@ -190,8 +190,8 @@ def test_explain_lists_groups_and_reasons():
 
     found = explain(bayesin.discover(apply, weights(w0=(5, 4), w1=(4, 6), w2=(6, 3)), X))
     assert [(line.group, line.size, line.tensors) for line in found.groups] == [
-        ("g0", 2, ("w1[1] = g0 * g1", "w2[0] = g0 * g1")),
-        ("g1", 3, ("w1[1] = g0 * g1", "w2[0] = g0 * g1")),
+        ("g0", 2, ("w1[1] = g0[g1] * g1", "w2[0] = g0[g1] * g1")),
+        ("g1", 3, ("w1[1] = g0[g1] * g1", "w2[0] = g0[g1] * g1")),
     ]
     assert [(line.tensor, line.size, line.reason) for line in found.fixed] == [
         ("w0[0]", 5, "joined to the input"),

@@ -1,7 +1,7 @@
 """A spec as a picture: every parameter with its axes, and an arc of one colour through all that a group moves."""
 
-import itertools
 from html import escape
+from itertools import pairwise
 
 from .spec import Axis, Factor, PermutationSpec, factors_of, write_axis
 
@@ -33,7 +33,7 @@ def picture(spec: PermutationSpec) -> str:
     paths = [path for path, _ in spec.parameters]
     for group, colour in colours.items():
         touched = list(dict.fromkeys(path for path, _, _ in spec.touched_by(group)))
-        for first, second in itertools.pairwise(touched):
+        for first, second in pairwise(touched):
             lines.append(_arc(paths.index(first), paths.index(second), right + 8, colour, spec, group))
     width, height = right + WIDEST / 2 + 30, (len(paths) + 2) * ROW
     body = "\n".join(lines)
