@@ -16,7 +16,7 @@ import bayesin
 from bayesin import models
 from bayesin.models.torch import inputs_of
 
-pytestmark = [pytest.mark.promotes, pytest.mark.slow]
+pytestmark = [pytest.mark.promotes, pytest.mark.slow, pytest.mark.timeout(900)]
 KEY = jax.random.key(0)
 jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})  # large programs, run once
 IMAGES = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
@@ -92,6 +92,11 @@ CASES = {
 }
 
 
+def assert_same(found, expected):
+    """Within rounding of the largest output: some networks start with outputs of 1e-5."""
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4 * np.abs(expected).max())
+
+
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_network_computes_what_it_computes_in_pytorch_and_goes_back(case):
     torch.manual_seed(0)
@@ -102,7 +107,7 @@ def test_a_network_computes_what_it_computes_in_pytorch_and_goes_back(case):
     with torch.no_grad():
         expected = module(*arguments[0], **arguments[1], **(case.options or {}))
     expected = case.output(expected) if case.output else getattr(expected, "logits", expected)
-    np.testing.assert_allclose(jit(model.apply)(params, x), expected.numpy(), rtol=1e-4, atol=2e-5)
+    assert_same(jit(model.apply)(params, x), expected.numpy())
     assert set(params) <= set(module.state_dict())
 
     spec = bayesin.discover(model.apply, params, x)
@@ -113,4 +118,4 @@ def test_a_network_computes_what_it_computes_in_pytorch_and_goes_back(case):
     with torch.no_grad():
         again = other(*arguments[0], **arguments[1], **(case.options or {}))
     again = case.output(again) if case.output else getattr(again, "logits", again)
-    np.testing.assert_allclose(again.numpy(), expected.numpy(), rtol=1e-3, atol=1e-4)
+    assert_same(again.numpy(), expected.numpy())
