@@ -284,7 +284,9 @@ def _step(program: _Program) -> tuple[Any, optax.GradientTransformation]:
 
     @jax.jit
     def step(fitted: Maps, state: Any, *arguments: Any) -> tuple[Maps, Any]:
-        updates, state = optimiser.update(jax.grad(loss)(fitted, *arguments), state, fitted)
+        gradient = jax.grad(loss)(fitted, *arguments)
+        with jax.numpy_dtype_promotion("standard"):  # optax mixes counters and fractions
+            updates, state = optimiser.update(gradient, state, fitted)
         return optax.apply_updates(fitted, updates), state  # pyright: ignore[reportReturnType]
 
     return step, optimiser

@@ -79,7 +79,10 @@ def rhat_bound(chains: int, draws: int, quantities: int) -> float:
     edge, tail = np.quantile(values, 1 - TAIL), CHANCE / quantities
     if tail >= TAIL:
         return float(np.quantile(values, 1 - tail))
-    return float(edge + (values[values > edge] - edge).mean() * np.log(TAIL / tail))
+    beyond = values[values > edge] - edge
+    if not beyond.size:  # a handful of draws has so few ranks that the highest hundredth is one value
+        return float(edge)
+    return float(edge + beyond.mean() * np.log(TAIL / tail))
 
 
 @functools.cache

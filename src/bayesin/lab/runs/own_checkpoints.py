@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ...data import Dataset
+from ...data import Dataset, read_npz
 from ...errors import ArtifactError, ConfigError, did_you_mean, first_line
 from ...store import describe
 from ...trees import Tree, flatten, unflatten
@@ -75,8 +75,7 @@ def _arrays(path: Path) -> Mapping[str, np.ndarray]:
         raise ArtifactError(f"{path} is pickled, which may run code; write it with safetensors.torch.save_file")
     try:
         if path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as file:
-                return {name: file[name] for name in file.files}
+            return read_npz(path, names=None)
         from safetensors.numpy import load_file
 
         return load_file(path)

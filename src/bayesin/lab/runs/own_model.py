@@ -18,9 +18,9 @@ from ...models import Model, load_model
 SHOWN = 12  # digits of a hash in a message
 
 
-def is_address(name: str) -> bool:
+def is_address(name: Any) -> bool:
     """Whether a model is named by its place in a file or a module, rather than built in."""
-    return ":" in name
+    return isinstance(name, str) and ":" in name
 
 
 def address_content(address: str) -> str:

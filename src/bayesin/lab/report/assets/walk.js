@@ -3,7 +3,7 @@
 function walkSection(run, state) {
   const walk = run.walk;
   if (!walk) return null;
-  const kinds = PATHS.filter((path) => walk[path.name]);
+  const kinds = PATHS.filter((path) => (walk[path.name] || []).length);
   const taus = walk.taus, output = el("output", { for: "tau", "aria-live": "polite" });
   const slider = el("input", { id: "tau", type: "range", min: 0, max: taus.length - 1, step: 1, value: middle(taus), "aria-label": "Position on the path, tau" });
   const play = el("button", { type: "button" });
