@@ -47,7 +47,8 @@ def main() -> int:
     if unknown := set(flags.faults) - set(FAULTS):
         parser.error(f"there is no fault '{min(unknown)}'; choose from {', '.join(FAULTS)}")
     scratch = Path(tempfile.mkdtemp(prefix="bayesin-torture-"))
-    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(scratch / "compiled"))
+    # A cache of its own: a quota or a kill may cut entries, which JAX writes in place, and others share theirs.
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(scratch / "compiled")
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     rows: list[dict] = []
     try:
