@@ -180,7 +180,7 @@ def quota(size: int) -> Iterator[None]:
     JAX writes its compilation cache in place, so that a quota would leave cut entries for everyone who shares it.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    kept = jax.config.read("jax_enable_compilation_cache")
+    kept = jax.config.jax_enable_compilation_cache  # pyright: ignore[reportAttributeAccessIssue]
     jax.config.update("jax_enable_compilation_cache", False)
     compilation_cache.reset_cache()  # which otherwise remembers whether it is used
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
