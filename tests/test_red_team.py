@@ -21,6 +21,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
 import bayesin
 from bayesin import Gaussian, PermutationSpec, Samples, align, permute
@@ -174,13 +175,21 @@ def test_hashes_of_published_data_are_those_of_version_01():
 
 @contextmanager
 def quota(size: int) -> Iterator[None]:
-    """Files may not grow beyond so many bytes meanwhile."""
+    """Files may not grow beyond so many bytes meanwhile.
+
+    JAX writes its compilation cache in place, so that a quota would leave cut entries for everyone who shares it.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    kept = jax.config.jax_enable_compilation_cache  # pyright: ignore[reportAttributeAccessIssue]
+    jax.config.update("jax_enable_compilation_cache", False)
+    compilation_cache.reset_cache()  # which otherwise remembers whether it is used
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        jax.config.update("jax_enable_compilation_cache", kept)
+        compilation_cache.reset_cache()
 
 
 def contents(folder: str) -> dict[str, bytes]:
@@ -201,6 +210,7 @@ def test_2_what_a_forced_result_would_replace_stays_until_the_new_one_is_whole(p
     assert said_by(capsys, *ALIGN, "--force")[0] == 0 and contents("al").keys() == before.keys()
 
 
+@pytest.mark.slow
 def test_4_numbers_and_page_are_of_one_making(project, capsys):
     assert said_by(capsys, *BARRIER)[0] == 0
     before = contents("b")
