@@ -41,6 +41,7 @@ from ..trees import Tree
 from .activation_similarity import correlated, cross_moments, draws_of
 
 CHUNK = 1 << 14  # numbers that stay in the cache between subtraction and sum
+WIDE = (np.dtype(np.float32), np.dtype(np.float64))  # dtypes, not types: found by identity, in every product and sum
 
 
 class Marginals(NamedTuple):
@@ -436,7 +437,7 @@ def inner_product(first: np.ndarray, second: np.ndarray) -> float:
 
 def widened(array: np.ndarray) -> np.ndarray:
     """Returns the array in at least single precision, in which half precision is summed."""
-    return array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
+    return array if array.dtype in WIDE else array.astype(np.float32)
 
 
 @dataclass(frozen=True)

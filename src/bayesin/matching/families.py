@@ -57,9 +57,12 @@ class Piece(NamedTuple):
     index: tuple[int | slice, ...]  # positions of the fixed factors that index a group
     order: tuple[int, ...]  # of the axes that are left, so that those of one unit stand together
     layout: Layout  # with one axis a unit; its groups are the names of units
+    is_whole: bool  # whether it is all of the tensor, its axes in their order
 
     def of(self, array: np.ndarray) -> np.ndarray:
         """Returns the piece of an array; a view wherever numpy has one."""
+        if self.is_whole:
+            return array.reshape(self.layout.shape)
         return self.source.factored(array)[self.index].transpose(self.order).reshape(self.layout.shape)
 
 
@@ -187,7 +190,8 @@ def _pieces(layout: Layout, spec: PermutationSpec, members: dict[str, Member], u
         index = tuple(where.get(place, slice(None)) for place in range(len(layout.shape)))
         order = tuple(left.index(place) for axis in axes for place in axis)
         flat = Layout(layout.path, layout.full, layout.steps, shape, groups, ((),) * len(shape))
-        pieces.append(Piece(layout, index, order, flat))
+        is_whole = not (layout.steps or cut) and order == tuple(range(len(order)))
+        pieces.append(Piece(layout, index, order, flat, is_whole))
     return pieces
 
 

@@ -98,15 +98,15 @@ def descend(
 
     `potentials` of an earlier search on a similar problem make this one faster; they are updated in place. With
     `anchored`, the first sweep settles the families in the order of their evidence, and takes the place of the first
-    one of `order`. With `kicks`, a key, a search that has converged without finding what was planted goes on: every
-    family in turn is thrown at random, and its neighbourhood solved again.
+    one of `order`. With `kicks`, a key, a search that has converged without finding what was planted goes on:
+    families are thrown at random, and their neighbourhoods solved again, in about as many steps as the search took.
     """
     search = _Search(similarities, init, {} if potentials is None else potentials, relative_tolerance)
     start, used = search.value, []
     for sweep in order:
         if not search.unsolved:
             break
-        before = search.perms_now()
+        before = search.perms_now() if on_sweep is not None else {}
         if anchored and not used:
             used.append(tuple(group for family in search.anchored_sweep() for group in search.groups(family)))
         else:
@@ -160,6 +160,7 @@ class _Search:
         self.work: dict[int, np.ndarray] = {}
         self.seconds = {"similarity": 0.0, "assignment": 0.0, "objective": 0.0}
         self.gains: list[float] = []
+        self.solved = 0  # how often a family was
         self.restart(init)
         self.value = self.objective()
 
@@ -212,9 +213,14 @@ class _Search:
         return families
 
     def kick_all(self, draws: np.random.Generator) -> None:
-        """Kicks every family once, in random order, and keeps what lowers the objective."""
-        families = [f for f in self.neighbours if self.units[f] and self.neighbours[f] - {f}]
+        """Kicks families, in random order and each at most once, and keeps what lowers the objective.
+
+        No kick is begun after all of them together took as many steps as the search before them.
+        """
+        families, end = [f for f in self.neighbours if self.units[f] and self.neighbours[f] - {f}], 2 * self.solved
         for family in draws.permutation(families):
+            if self.solved >= end:
+                break
             before, flat, value, count = self.perms_now(), self.flat.copy(), self.value, len(self.gains)
             self._kick(str(family), draws)
             del self.gains[count:]
@@ -288,6 +294,7 @@ class _Search:
 
     def _solution(self, family: str, matrices: dict[str, np.ndarray]) -> _Step:
         """The best permutations of a family by these similarities, and twice what they gain."""
+        self.solved += 1
         size = self.structure.members[family].size
         if size not in self.work:
             self.work[size] = np.empty((2, size, size), self.problem.dtype)

@@ -106,6 +106,9 @@ class Similarities:
     def __init__(self, problem: Problem, on_device: bool | None = None, laid_out: bool | None = None):
         self.problem = problem
         self.tensors = group_tensors(problem)
+        self._units: dict[str, list[str]] = {family: [] for family in problem.structure.families}
+        for unit in self.tensors:
+            self._units[problem.structure.units[unit].family].append(unit)
         if on_device is None:
             on_device = is_worth_a_device(problem, self.tensors)
         self.on_device = on_device and problem.dtype == np.float32  # JAX would silently make float64 float32
@@ -129,7 +132,7 @@ class Similarities:
 
     def units_of(self, family: str) -> list[str]:
         """The units of a family that there is any evidence for."""
-        return [unit for unit in self.tensors if self.problem.structure.units[unit].family == family]
+        return self._units[family]
 
     def is_linear(self, family: str) -> bool:
         """Whether every number belongs to one place of the family: it stands on at most one axis a tensor."""

@@ -103,6 +103,12 @@ class PermutationSpec:
             if any(factor.outer for axis in axes for factor in factors_of(axis)):
                 _check_beside(path, axes)
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"parameters": self.parameters}  # without the hash: that of a text is another in each process
+
     @property
     def sizes(self) -> dict[str, int]:
         """Number of units of each group, in natural order of the names (g2 before g10)."""
@@ -284,6 +290,10 @@ class PermutationSpec:
                 what = "group" if factor.group else "fixed factor"
                 raise SpecError(f"{what} '{factor.called}' is declared but no parameter has it")
         return cls(tuple(read))
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self.parameters)  # once: what depends on the spec alone is looked up by it in every call
 
     @cached_property
     def _groups(self) -> dict[str, Factor]:
