@@ -78,13 +78,13 @@ def weights(**shapes: tuple[int, ...]) -> dict[str, np.ndarray]:
 # Hugging Face in Flax
 
 
-def hugging_face(model: str, config: str, x: Any = TEXT, call: Callable | None = None, **settings: Any):
+def hugging_face(model: str, config: str, x: Any = TEXT, **settings: Any):
     import transformers
 
     made = getattr(transformers, model)(getattr(transformers, config)(**settings), seed=0, dtype=jnp.float32)
 
     def apply(params, x):
-        return call(made, params, x) if call else made(x, params=params)[0]
+        return made(x, params=params)[0]
 
     return apply, made.params, x
 
@@ -145,22 +145,6 @@ def vit():
     return hugging_face(
         "FlaxViTForImageClassification", "ViTConfig", images, image_size=16, patch_size=8, num_labels=3, **settings
     )
-
-
-@row(
-    "T5",
-    f(16) + 2 * (attention(4, 4) + f(12)) + 2 * (2 * attention(4, 4) + f(12)),
-    "transformers",
-    "one table for encoder, decoder and output",
-)
-def t5():
-    def call(made, params, x):
-        return made(x, decoder_input_ids=x, params=params)[0]
-
-    return hugging_face(
-        "FlaxT5ForConditionalGeneration", "T5Config", TEXT, call, d_model=16, d_kv=4, d_ff=12, num_layers=2,
-        num_heads=4, **SMALL,
-    )  # fmt: skip
 
 
 # Haiku and jraph

@@ -152,7 +152,9 @@ def _scatter(meeting: Meeting) -> Iterator[Link]:
     window = [i for i in range(len(array)) if i not in numbers.inserted_window_dims]
     yield from _among(array, window)
     yield from _among(indices, range(len(indices) - 1))
-    yield from _among(updates, numbers.update_window_dims)
+    rows = [j for j in range(len(updates)) if j not in numbers.update_window_dims]
+    matched = [rows[number] for number in numbers.scatter_indices_batching_dims]
+    yield from _among(updates, (*numbers.update_window_dims, *matched))
 
 
 def _among(array: Array, left: Iterable[int]) -> Iterator[Link]:
