@@ -4,14 +4,14 @@ BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 JOBS ?= 2
 COUNT ?= 100
-# A few files for each stage, from data to the command line, discovery, alignment, barriers, HMC and folding among them.
-QUICK := $(addprefix tests/test_, imports.py api.py files.py data_arrays.py spec.py discover_rules.py verify.py align.py marginal.py \
-  barrier.py metrics.py hmc.py compact.py store.py cli_main.py)
+# A few files for each stage: data, symmetry, posteriors, matching, inference, evaluation, folding, store, laboratory, command line.
+QUICK := $(addprefix tests/test_, imports.py api.py files.py data_arrays.py spec.py discover_rules.py verify.py posteriors.py \
+  align.py ensemble.py hmc.py marginal.py barrier.py metrics.py compact.py store.py campaign_status.py cli_main.py)
 
-.PHONY: demo test check torture bench docs format clean help
+.PHONY: demo test test-torch check torture bench docs format clean help
 
 help:  ## list the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 demo: .venv/.runtime  ## two posteriors on embedded digits, the barrier, the alignment, a report page
 	$(BIN)/bayesin demo --out demo
@@ -20,13 +20,17 @@ test: .venv/.dev  ## every test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
-	$(BIN)/python -m pytest -n $(JOBS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+test-torch: .venv/.dev  ## networks of PyTorch and its libraries; installs torch, torchvision, timm, transformers
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[torch]' torchvision timm transformers
+	$(BIN)/python -m pytest tests/pytorch tests/test_torch.py tests/test_examples.py::test_pytorch_networks
 
 check: .venv/.dev  ## lint, types and a quick test of every stage, in about ninety seconds
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
-	$(BIN)/python -m pytest -n $(JOBS) -m "not slow" $(QUICK)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not slow" $(QUICK)
 
 torture: .venv/.dev  ## kills, full disks, bad files, load: the table of faults (COUNT=10 for a tenth of the tries)
 	-$(PIP) install --quiet --constraint constraints.txt --editable '.[torture]'

@@ -194,8 +194,8 @@ def pruned_gaussian(seed: int, spec: PermutationSpec, active: float = 0.125, pri
     for path, axes in spec.parameters:
         mask = np.ones((1,) * len(axes), bool)
         for number, axis in enumerate(axes):
-            if axis and axis[0].group:
-                mask = mask & alive[axis[0].group].reshape([-1 if i == number else 1 for i in range(len(axes))])
+            if axis[0] and axis[0][0].group:
+                mask = mask & alive[axis[0][0].group].reshape([-1 if i == number else 1 for i in range(len(axes))])
         mask = np.broadcast_to(mask, spec.shape(path))
         weights = rng.standard_normal(mask.shape, np.float32)
         mean[path] = np.where(mask, 0.1 * weights, 1e-3 * weights).astype(np.float32)

@@ -26,9 +26,9 @@ def plain_align(target: list[dict], source: list[dict], spec, order, relative_to
                 for t, s in zip(target, source, strict=True):
                     a = np.moveaxis(t[path], axis, 0).reshape(n, -1)
                     b = s[path]
-                    for other, factors in enumerate(axes[path]):
-                        if other != axis and factors and factors[0].group:
-                            b = np.take(b, perms[factors[0].group], axis=other)
+                    for other, group_there in enumerate(map(_group, axes[path])):
+                        if other != axis and group_there:
+                            b = np.take(b, perms[group_there], axis=other)
                     similarity += a @ np.moveaxis(b, axis, 0).reshape(n, -1).T
             _, best = linear_sum_assignment(similarity, maximize=True)
             rows = np.arange(n)
@@ -47,7 +47,12 @@ def plain_move(source: list[dict], spec, perms) -> list[dict]:
 
 
 def _moved(leaf, axes, perms):
-    for axis, factors in enumerate(axes):
-        if factors and factors[0].group:
-            leaf = np.take(leaf, perms[factors[0].group], axis=axis)
+    for axis, group in enumerate(map(_group, axes)):
+        if group:
+            leaf = np.take(leaf, perms[group], axis=axis)
     return leaf
+
+
+def _group(axis) -> str | None:
+    """The group of an axis that is one factor, which is all that this loop knows."""
+    return axis[0][0].group if axis[0] else None

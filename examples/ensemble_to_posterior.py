@@ -1,14 +1,14 @@
-"""An ensemble folded into one posterior: twenty networks become one Gaussian that predicts as they do.
+"""An ensemble folded into one posterior: twenty networks become one Gaussian.
 
 The same call folds HMC draws. What matters is the order of units: without a common one, mean and spread of the
-members say nothing.
+members say nothing. Whether the Gaussian names the classes that the members name is one question (agreement), whether
+it is as sure of them as it may be another (NLL, calibration): an independent normal for each weight is far too wide.
 """
 
 import jax
-import numpy as np
 
 import bayesin
-from bayesin import data, models, predict
+from bayesin import data, models
 from bayesin.compact import scores
 
 key = jax.random.key(0)
@@ -28,9 +28,10 @@ print(f"transpositions of a member: {found.total.min()} to {found.total.max()}")
 # Does the one Gaussian predict what twenty networks predict?
 test = (digits.x_test, digits.y_test)
 for name, score in scores(members, found, model.apply, test, key=key, draws=50).items():
-    print(f"{name}: agreement {score.agreement:.3f}, TV {score.total_variation:.3f}, accuracy {score.accuracy:.3f}")
+    against = f"agreement {score.agreement:.3f}, TV {score.total_variation:.3f}"
+    print(f"{name}: {against}, accuracy {score.accuracy:.3f}, NLL {score.nll:.3f}, ECE {score.ece:.3f}")
 
 # `lowrank` keeps how weights vary together: as many directions as there are members, less one.
 lowrank = bayesin.compact(members, spec, key=key, family="lowrank")
-log_probabilities = predict(lowrank.posterior, model.apply, digits.x_test, key=key, samples=50)
-print(f"lowrank: accuracy {np.mean(log_probabilities.argmax(1) == digits.y_test):.3f}")
+found = bayesin.predict(lowrank.posterior, model, digits.x_test, key=key, samples=50).metrics(digits.y_test)
+print(f"lowrank: accuracy {found['accuracy']:.3f}, NLL {found['nll']:.3f}, ECE {found['ece']:.3f}")

@@ -29,6 +29,7 @@ class Network(nnx.Module):
 
 # 1. Arrays become a data set: images (n, height, width), labels counted from 0.
 pixels, labels = load_digits(return_X_y=True)
+pixels = pixels / 16  # from 0 to 1, so that nobody takes them for raw bytes
 x_train, x_test, y_train, y_test = train_test_split(pixels.reshape(-1, 8, 8), labels, test_size=360, random_state=0)
 digits = data.from_arrays(x_train, y_train, x_test, y_test, name="my digits")
 

@@ -1,4 +1,4 @@
-"""What several test files share: strict promotion, and the real data sets where this machine has them."""
+"""What all tests share: one cache of compiled programs, strict promotion, and the real data sets this machine has."""
 
 import fcntl
 import os
@@ -12,33 +12,57 @@ from pathlib import Path
 import jax
 import pytest
 
-PROMOTING = (  # networks of all kinds, and whole programs
-    *(
-        "test_adapters",
-        "test_discover",
-        "test_jaxprs",
-        "test_symmetry_",
-        "test_verify",
-        "test_models",
-    ),  # networks of all kinds
-    *("test_cli_", "test_demo", "test_campaign", "test_reproduce", "test_reliability", "test_hmc_cli"),
-    *("test_examples", "test_docs", "test_readme"),
-)
+PROMOTING = ("test_discover", "test_examples", "test_docs", "test_readme")  # networks as users write them
 REPOSITORY = Path(__file__).resolve().parents[1]
 UNPACK = REPOSITORY.parent / "shared" / "data" / "unpack.py"
+COMPILED = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
+MOST_COMPILED = 2 << 30  # bytes of compiled programs that one session may leave to the next
+
+
+def pytest_configure(config):
+    """Most of the time goes into compiling, so programs are compiled once for all workers and the verbs they start.
+
+    A session leaves them to the next in pytest's own cache; the user's cache of `bayesin` is left alone.
+    """
+    if "JAX_COMPILATION_CACHE_DIR" in os.environ:  # a worker, or a choice of whoever runs the tests
+        return
+    kept = getattr(config, "cache", None)
+    folder = kept.mkdir("compiled") if kept is not None else Path(tempfile.mkdtemp(prefix="bayesin-tests-compiled-"))
+    if kept is None:
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    elif sum(entry.stat().st_size for entry in os.scandir(folder)) > MOST_COMPILED:
+        shutil.rmtree(folder)
+        folder.mkdir()
+    os.environ |= COMPILED | {"JAX_COMPILATION_CACHE_DIR": str(folder)}
+    for name, value in COMPILED.items():  # JAX read the environment when it was imported
+        jax.config.update(name.lower(), int(value))
+    jax.config.update("jax_compilation_cache_dir", str(folder))
 
 
 @pytest.fixture(autouse=True)
 def _no_silent_promotion(request):
     """No dtype or rank is promoted in silence: what runs here runs the same under x64 and in half precision.
 
-    Tests marked `promotes`, and the files below, use libraries or networks as users write them, `x @ w + b`.
+    Tests marked `promotes`, and the files above, use libraries or networks as users write them, `x @ w + b`.
     """
     if request.node.get_closest_marker("promotes") is not None or request.path.name.startswith(PROMOTING):
         yield
         return
     with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):
         yield
+
+
+@pytest.fixture(scope="module")
+def quickly_compiled():
+    """For files that show the steps of whole programs: XLA leaves out most optimisations, and a third of the time.
+
+    What was compiled so is forgotten after the file, lest it meet a program compiled as users have it, whose last
+    bits differ.
+    """
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+    jax.clear_caches()
 
 
 @pytest.fixture(scope="session")

@@ -34,9 +34,18 @@ def random_gaussian(spec, seed, dtype=np.float64):
 
 
 def all_perms(spec):
-    orders = [itertools.permutations(range(size)) for size in spec.sizes.values()]
+    """Every setting of a spec's permutations, those of indexed groups included."""
+    shapes = [spec.perm_shape(group) for group in spec.sizes]
+    counts = [int(np.prod(shape[:-1])) for shape in shapes]
+    orders = [
+        itertools.product(itertools.permutations(range(shape[-1])), repeat=count)
+        for shape, count in zip(shapes, counts, strict=True)
+    ]
     for choice in itertools.product(*orders):
-        yield dict(zip(spec.sizes, map(np.array, choice), strict=True))
+        yield {
+            group: np.array(perms).reshape(shape)
+            for group, perms, shape in zip(spec.sizes, choice, shapes, strict=True)
+        }
 
 
 def cost_by_definition(target, source, spec, perms, cost="wasserstein"):

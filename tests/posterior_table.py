@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import networks
-from bayesin import LowRankGaussian, PermutationSpec, Samples
+from bayesin import FactorGaussian, GaussianMixture, LowRankGaussian, PermutationSpec, Samples
 
 SIZES = (6, 8, 8, 4)
 SPEC = PermutationSpec.parse(
@@ -42,13 +42,15 @@ def samples(seed: int, count: int = 5) -> Samples:
 
 
 def posteriors(seed: int = 0) -> dict:
-    """By name: a point as a plain tree, the three families, and a class that only has the four members."""
+    """By name: a point as a plain tree, the families, and a class that only has the four members."""
     mean = networks.params(seed)
     half = jax.tree.map(lambda leaf: 0.2 + 0.1 * jnp.abs(leaf), mean)
     return {
         "point": mean,
         "gaussian": networks.gaussian(seed),
         "lowrank": LowRankGaussian.from_samples(samples(seed)),
+        "factor": FactorGaussian(mean, LowRankGaussian.from_samples(samples(seed, 3)).factors, half),
+        "mixture": GaussianMixture.of([networks.gaussian(seed), networks.gaussian(seed + 7)], [0.3, 0.7]),
         "samples": samples(seed),
         "own": Uniform(jax.tree.map(jnp.subtract, mean, half), jax.tree.map(jnp.add, mean, half)),
     }

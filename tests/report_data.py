@@ -28,6 +28,7 @@ def synthetic(title: str = "Two posteriors, one basin", group: str = "g0") -> di
         "plane": _plane(),
         "alignment": _alignment(rng, group),
         "compact": _compact(rng, group),
+        "evaluation": _evaluation(np.random.default_rng(1)),
         "posterior": _posterior(rng, group),
         "tables": [
             {"title": "Agreement", "columns": ["method", "agreement"], "rows": [["mean", 0.98], [HOSTILE, 1]]}
@@ -105,13 +106,12 @@ def _alignment(rng, group):
         ("midpoint, not aligned", "naive"),
         ("midpoint, aligned", "aligned"),
     )
+    swept = [np.round(np.clip(noise + share * np.eye(64), -1, 1), 2).tolist() for share in (0.0, 0.2, 0.5, 0.7)]
     return {
         "says": ["Coordinate descent over two groups, one exact assignment at each step, best of four starts."],
         "history": [410.0, 330.0, 290.0, 270.0, 262.0, 260.0],
         "groups": [{"name": n, "size": 256, "moved": 255, "transpositions": 250} for n in names],
-        "similarity": {
-            n: {"before": np.round(noise, 2).tolist(), "after": np.round(after, 2).tolist()} for n in names
-        },
+        "similarity": {n: {"before": swept[0], "after": swept[-1], "between": swept[1:-1]} for n in names},
         "correlation": {n: {"before": np.diag(noise).tolist(), "after": np.diag(after).tolist()} for n in names},
         "stds": {
             "centres": centres.tolist(),
@@ -136,6 +136,18 @@ def _compact(rng, group):
             "centres": centres.tolist(),
             "curves": [{"name": n, "role": r, "shares": [1 / 30] * 30} for n, r in names],
         },
+    }
+
+
+def _evaluation(rng):
+    lines = [{"name": name, "x": [0.2, 0.6, 1.0], "y": rng.random(3).tolist()} for name in ("samples", HOSTILE)]
+    return {
+        "columns": ["accuracy", "NLL"],
+        "rows": [{"name": "samples", "values": ["98.0 %", "0.0912"]}, {"name": HOSTILE, "values": ["–", "0.1"]}],
+        "reliability": lines,
+        "selective": lines,
+        "entropy": lines,
+        "coverage": lines,
     }
 
 

@@ -218,3 +218,25 @@ def test_half_precision_weights_cost_their_rounding_and_no_more(dtype):
     )
     np.testing.assert_allclose(rounded.nll, exact.nll, rtol=10 * float(jnp.finfo(dtype).eps))
     assert np.abs(rounded.nll - exact.nll).max() > 0
+
+
+def test_temperatures_are_fitted_beside_the_test_set_at_every_tau():
+    """Against a fine grid of temperatures; the ends are calibrated as all others are."""
+    p, q, (x, y), (others, labels) = networks.params(0), networks.params(1), networks.data(60), networks.data(80, 1)
+    found = barrier(geodesic(p, q), networks.apply, (x, y), key=KEY, taus=3, calibrate=(others, labels))
+    grid, losses = np.exp(np.linspace(-4, 4, 801)), []
+    for index, tau in enumerate(found.taus):
+        point = geodesic(p, q)(tau).mean
+        here, beside = (np.asarray(networks.apply(point, inputs), np.float64) for inputs in (x, others))
+        nll = lambda outputs, y, t: -log_softmax(outputs / t, 1)[np.arange(len(y)), y].mean()  # noqa: E731
+        best = grid[np.argmin([nll(beside, labels, t) for t in grid])]
+        np.testing.assert_allclose(found.temperatures[index], best, rtol=0.011)  # a step of the grid
+        losses.append(nll(here, y, found.temperatures[index]))
+        np.testing.assert_allclose(found.held_out_nll[index], nll(beside, labels, 1.0), rtol=1e-5)
+    np.testing.assert_allclose(found.calibrated_nll, losses, rtol=1e-5)
+    heights = [line[1] - (line[0] + line[2]) / 2 for line in (losses, found.held_out_nll)]
+    np.testing.assert_allclose([found.calibrated_value, found.held_out_value], np.maximum(heights, 0), atol=1e-6)
+    with pytest.raises(ConfigError, match="class probabilities"):
+        barrier(
+            geodesic(p, q), networks.apply, (x, here), key=KEY, taus=3, likelihood=Normal(1.0), calibrate=(x, here)
+        )

@@ -20,13 +20,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(400), pytest.mark.filterwarn
 
 
 @pytest.fixture
-def cluster(monkeypatch, tmp_path):
-    """Two nodes of one processor each, whose workers share what they compile."""
+def cluster(monkeypatch):
+    """Two nodes of one processor each."""
     from ray.cluster_utils import Cluster
 
     monkeypatch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "compiled"))
-    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": 80 << 20})
     made.add_node(num_cpus=1, object_store_memory=80 << 20)
     ray.init(address=made.address, log_to_driver=False, logging_level="error")

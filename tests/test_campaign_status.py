@@ -53,12 +53,12 @@ def test_a_ledger_without_costs_goes_by_kind(tmp_path):
 
 
 @pytest.mark.parametrize("seconds", ["long", [1], True, -1.0])
-def test_a_time_that_is_none_is_unknown(tmp_path, capsys, seconds):
+def test_a_record_with_a_time_that_is_none_is_damaged_or_unknown(tmp_path, capsys, seconds):
     write_ledger("odd", [trained(tmp_path, "mlp", 8, seconds), trained(tmp_path, "mlp", 16, None)], tmp_path)
     write_ledger("well", [trained(tmp_path, "mlp", 32, 3.0)], tmp_path)
     assert main(["status", str(tmp_path), "--json"]) == 0
     odd, well = json.loads(capsys.readouterr().out)["campaigns"]
-    assert (odd["done"], odd["seconds_spent"], odd["seconds_left"]) == (1, 0.0, None)
+    assert (odd["done"], odd["seconds_spent"], odd["seconds_left"]) == (int(seconds == -1.0), 0.0, None)
     assert (well["done"], well["seconds_spent"]) == (1, 3.0)
 
 

@@ -8,12 +8,14 @@ import pytest
 
 from bayesin import Gaussian, LowRankGaussian, Samples, discover, permute
 from bayesin.cli.main import main
+from bayesin.compact import Score
 from bayesin.lab.report import read_report
 from bayesin.store import describe, load_posterior, save_posterior
 from bayesin.store.tensors import read_tensors
 from cli_toys import call, mlp, point
 
 pytest.importorskip("tyro")
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
 ABOUT = {"name": "mlp", "input_shape": [8, 8, 1], "classes": 10, "width": 8, "depth": 1}
 METADATA = {"model": ABOUT, "data": {"name": "digits", "limit": 60}}
 
@@ -67,7 +69,7 @@ def test_the_page_shows_the_table_and_every_sample(tmp_path, capsys, stack):
     report = read_report(tmp_path / "one")
     rows = {row["name"]: row for row in report["compact"]["scores"]}
     assert rows["Gaussian in a common order"]["agreement"] == pytest.approx(result["scores"]["compact"]["agreement"])
-    assert set(rows["the samples"]) == {"name", "agreement", "total_variation", "accuracy"} and len(rows) == 5
+    assert set(rows["the samples"]) == {"name", *Score._fields} and len(rows) == 5
     assert report["compact"]["groups"][0]["transpositions"] == result["transpositions"]["g0"]
     before, after = report["compact"]["stds"]["curves"]
     assert (before["role"], after["role"]) == ("naive", "aligned") and sum(after["shares"]) == pytest.approx(1)
@@ -116,7 +118,7 @@ def test_results_are_not_overwritten_by_chance(tmp_path, capsys, stack):
     flags = ["--draws", "4", "--no-page", "--out", str(tmp_path / "one")]
     assert main(["compact", str(stack), *flags]) == 0
     text = capsys.readouterr().out  # for people
-    assert all(word in text for word in ("Transpositions", "Spread", "agreement", "discovered and verified"))
+    assert all(word in text for word in ("Transpositions", "Spread", "agreement", "NLL", "discovered and verified"))
     code, _, error = fold(capsys, stack, *flags)
     assert code == 2 and "--force" in error
     assert fold(capsys, stack, *flags, "--force")[0] == 0

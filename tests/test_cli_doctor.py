@@ -9,6 +9,7 @@ from types import ModuleType
 
 import jax
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
 from bayesin.cli.main import main
 from bayesin.lab import machine
@@ -26,6 +27,7 @@ def own_cache(monkeypatch, tmp_path):
     yield tmp_path
     for name, value in before.items():
         jax.config.update(name, value)
+    compilation_cache.reset_cache()  # it would go on writing into the folder it began with
 
 
 def test_this_machine_is_well(capsys, own_cache):

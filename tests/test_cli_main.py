@@ -16,6 +16,7 @@ from bayesin.cli.parsing import parse
 from bayesin.errors import ArtifactError
 
 pytest.importorskip("tyro")
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
 
 
 def test_alone_it_lists_every_verb_with_an_example(capsys):
@@ -71,6 +72,9 @@ WRONG = [  # words, and what the one line must name
     ("align", "TARGET SOURCE"),
     ("barrier x y --noise z", "--noise needs a number, not 'z'"),
     ("barrier x y --sets tst", "did you mean 'test'?"),
+    ("barrier x y --align --cost activation", "did you mean 'activations'?"),
+    ("barrier x y --rescale", "add --align"),
+    ("merge", "FIRST SECOND"),
     ("compact", "SAMPLES"),
     ("compact x --out y --family diagonl", "did you mean 'diagonal'?"),
     ("reproduce", "--list"),
@@ -137,6 +141,7 @@ def test_the_examples_of_the_help_work_one_after_the_other(tmp_path, monkeypatch
     assert main([*said["train"], *small]) == 0
     assert main([*said["align"]]) == 0
     assert main([*said["barrier"], "--samples", "2", "--taus", "3", "--sets", "test"]) == 0
+    assert main([*said["merge"], "--samples", "2"]) == 0
     assert main(ensemble.split()) == 0
     assert main([*said["compact"], "--draws", "4"]) == 0
     assert main(["report", "runs/barrier", "runs/one", "--out", "both.html"]) == 0
@@ -157,7 +162,7 @@ def test_completion_in_bash(capsys, tmp_path):
     lines = [f"COMP_WORDS=({shlex.join(words)}); COMP_CWORD={len(words) - 1}; COMPREPLY=()" for words in asked]
     program = f"source {script}\n" + "\n".join(f'{line}; _bayesin; echo "${{COMPREPLY[*]}}"' for line in lines)
     done = subprocess.run([bash, "-c", program], capture_output=True, text=True, check=True)
-    expected = ["train", "--preset", "paper converged demo", "fetch", "--no-page", "fashion-mnist"]
+    expected = ["try train", "--preset", "paper converged demo", "fetch", "--no-page", "fashion-mnist"]
     assert done.stdout.splitlines() == expected
 
 

@@ -16,6 +16,7 @@ from bayesin.store import describe, load_alignment, load_posterior, save_posteri
 from cli_toys import METADATA, MODEL, call, mlp, point, save_pair
 
 pytest.importorskip("tyro")
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
 QUICK = ["--samples", "4", "--taus", "3", "--limit", "50"]
 
 
@@ -258,3 +259,34 @@ def test_without_a_page_the_numbers_are_written_all_the_same(tmp_path, capsys, f
     assert code == 0 and result["page"] is None and ("pip install plotly" in error) == (without == "plotly")
     assert [path.name for path in (tmp_path / "way").iterdir()] == ["barrier.json"]
     assert main(["report", str(tmp_path / "way"), "--quiet"]) == 0  # later, from the numbers
+
+
+def test_matching_by_activations_and_a_rescaled_path(tmp_path, capsys, files):
+    code, result, _ = call(
+        capsys, "barrier", *files, "--align", "--cost", "activations", "--rescale", *QUICK, "--no-page",
+        "--sets", "test", "--out", tmp_path / "out",
+    )  # fmt: skip
+    curves = result["sets"]["test"]
+    assert code == 0 and result["alignment"]["cost"] == "activations" and result["alignment"]["w2_after"] < 1e-5
+    assert set(curves) == {"naive", "aligned", "rescaled"}
+    np.testing.assert_allclose(curves["rescaled"]["nll"], curves["aligned"]["nll"], rtol=1e-4)  # both ends are one
+    code, _, error = call(capsys, "barrier", *files, "--rescale", *QUICK)
+    assert code == 2 and "add --align" in error
+    bare = [save_posterior(tmp_path / f"{i}.safetensors", point(i)) for i in range(2)]
+    code, _, error = call(capsys, "align", *bare, "--cost", "blend", "--out", tmp_path / "blend")
+    assert code == 2 and "--data" in error
+
+
+def test_merging_finds_one_posterior_in_shuffled_copies(tmp_path, capsys, files):
+    code, result, _ = call(capsys, "merge", *files, "--samples", "4", "--limit", "60", "--out", tmp_path / "out")
+    assert code == 0 and result["function_change"] < 1e-5 and result["rescaled"]
+    merged, first = load_posterior(result["posterior"]), load_posterior(files[0])
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4), merged, first)
+    assert set(result["scores"]) == {
+        *map(str, files), "average, not aligned", "average, aligned", "aligned and rescaled"
+    }  # fmt: skip
+    assert describe(result["posterior"]).metadata["model"] == MODEL
+    assert json.loads((tmp_path / "out" / "merge.json").read_text())["scores"] == result["scores"]
+    for arguments, message in ((files[:1], "two posteriors or more"), (files, "--force")):
+        code, _, error = call(capsys, "merge", *arguments, "--out", tmp_path / "out")
+        assert code == 2 and message in error

@@ -186,7 +186,7 @@ def test_excluded_and_integer_leaves_move_but_do_not_count():
 
 
 def test_misuse_is_one_clear_line():
-    samples, _ = planted(ONE, count=3)
+    samples, _ = planted(ONE, count=4)
     for options, error, message in [
         ({"reference": "last"}, ConfigError, "reference must be mean, first"),
         ({"match": "cosine"}, ConfigError, "match must be one of"),
@@ -199,8 +199,23 @@ def test_misuse_is_one_clear_line():
             compact(samples, ONE, key=KEY, **options)
     with pytest.raises(PosteriorError, match="at least two samples"):
         compact(samples[:1], ONE, key=KEY)
-    with pytest.raises(PosteriorError, match="folds Samples"):
-        compact([samples[0]], ONE, key=KEY)
+    for wrong, message in [
+        (3, "folds Samples"),
+        ([samples[0]], "at least two"),
+        ([Gaussian.point(samples[0]), samples[1]], "networks alone or Gaussians alone"),
+        ([samples[0], {"w": np.ones(2)}], "not of one network"),
+    ]:
+        with pytest.raises(PosteriorError, match=message):
+            compact(wrong, ONE, key=KEY)
+    for options, message in [
+        ({"scale": "test"}, "held-out"),
+        ({"scale": -1.0}, "not negative"),
+        ({"scale": "held-out"}, "needs held_out"),
+        ({"components": 99}, "half of"),
+        ({"components": 2, "family": "lowrank"}, "diagonal components"),
+    ]:
+        with pytest.raises(ConfigError, match=message):
+            compact(samples, ONE, key=KEY, **options)
     with pytest.raises(SpecError):
         compact(samples, TWO, key=KEY)
     broken = Samples({**samples.params, "b1": samples.params["b1"].at[1, 0].set(jnp.nan)})

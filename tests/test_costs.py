@@ -58,6 +58,16 @@ def by_width(target, source, spec, perms):
     return cost_by_definition(target, source, spec, perms, "means") + 2.0 * (units - reversed_units)
 
 
+def blended(target, source, spec, perms):
+    """Three parts of W₂² and one of the means, each divided by as much as its products can be."""
+    norms = [
+        sum(np.linalg.norm(one[path]) * np.linalg.norm(other[path]) for path in one)
+        for one, other in ((target.mean, source.mean), (target.std, source.std))
+    ]
+    first, second = (cost_by_definition(target, source, spec, perms, name) for name in ("wasserstein", "means"))
+    return 0.75 * first / sum(norms) + 0.25 * second / norms[0]
+
+
 def by_name(name):
     return lambda target, source, spec, perms: cost_by_definition(target, source, spec, perms, name)
 
@@ -67,6 +77,7 @@ COSTS = {  # what `align` takes, and the cost of a permutation straight from its
     "Wasserstein()": (costs.Wasserstein(), by_name("wasserstein")),
     "Means()": (costs.Means(), by_name("means")),
     "KL()": (costs.KL(), by_name("kl")),
+    "Blend()": (costs.Blend("wasserstein", costs.Means(), 0.25), blended),
     "a class": (DOCUMENTED["Relative"](), relative),
     "a function": (DOCUMENTED["magnitudes"], magnitudes),
     "features and similarities": (ByWidth(), by_width),
@@ -155,7 +166,7 @@ def test_the_unit_of_the_weights_does_not_matter(name):
         alignment = align(scaled(0, power), scaled(1, power), spec, key=KEY, cost=cost, restarts=2)
         assert_same_perms(alignment.perms, ordinary.perms)
         assert alignment.converged and np.isfinite(alignment.history).all()
-        homogeneous = 1.0 if definition in (relative, COSTS["KL()"][1]) else 4.0**power
+        homogeneous = 1.0 if definition in (relative, blended, COSTS["KL()"][1]) else 4.0**power
         np.testing.assert_allclose(alignment.objective, homogeneous * ordinary.objective, rtol=1e-4)
 
 
@@ -229,6 +240,20 @@ def test_many_of_every_kind_come_together(kind):
 
 
 # The interface
+
+
+def test_every_cost_of_ours_is_in_the_table():
+    """That of activations has a file of its own, since it needs a network."""
+    ours = {
+        name
+        for name in vars(costs)
+        if isinstance(getattr(costs, name), type) and hasattr(getattr(costs, name), "name")
+    }
+    assert (
+        {type(costs.as_cost(cost)).__name__ for cost, _ in COSTS.values()} | {"Activations"}
+        >= ours
+        >= {"Blend", "KL"}
+    )
 
 
 def test_similarities_alone_decide_where_they_are_all_there_is():

@@ -121,9 +121,9 @@ def test_bytes_are_pixels_in_images_and_in_rows():
 
 def test_regression_and_classification_are_told_apart_by_type():
     assert from_arrays(**arrays()).classes == 3
-    regression = from_arrays(**arrays(y_train=Y.astype(np.float64), y_test=Y[:3].astype(np.float16)))
+    regression = from_arrays(**arrays(y_train=Y.astype(np.float64) / 2, y_test=Y[:3].astype(np.float16) / 2))
     assert regression.classes is None and regression.y_train.dtype == np.float32
-    np.testing.assert_array_equal(regression.y_train, Y)
+    np.testing.assert_array_equal(regression.y_train, Y / 2)
     two = from_arrays(**arrays(y_train=X, y_test=X[:3]), limit=4)
     assert two.y_train.shape == (4, 2) and two.y_test.shape == (3, 2)
     assert from_arrays(**arrays(y_train=Y > 0, y_test=Y[:3] > 0)).classes == 2
@@ -154,7 +154,7 @@ NOT_A_NUMBER[4, 1] = np.nan
         ({"x_train": [[1.0], [2.0, 3.0]]}, "x_train is not an array"),
         ({"x_train": X.astype(np.uint8)}, "x_train holds .*, x_test float64"),
         ({"x_train": np.ones((6, 2, 2, 2, 2))}, "x_train has shape"),
-        ({"y_train": np.eye(3, dtype=int)[Y]}, r"labels are \(n,\); take argmax"),
+        ({"y_train": 2 * np.eye(3, dtype=int)[Y]}, r"labels are \(n,\); take argmax"),
         ({"y_train": Y - 1}, "y_train holds the label -1"),
         ({"y_train": Y.astype(np.uint64) + np.uint64(2**63)}, "y_train holds the label 9223372036854775808"),
         ({"y_train": Y * 10**6}, "y_train holds the label 2000000"),
@@ -178,11 +178,11 @@ def test_a_limit_must_be_a_positive_whole_number(limit):
     with pytest.raises(ConfigError, match="limit needs a positive whole number"):
         from_arrays(**arrays(), limit=limit)
     with pytest.raises(ConfigError, match="limit needs a positive whole number"):
-        from_arrays(**arrays(y_train=Y * 1.0, y_test=Y[:3] * 1.0), limit=limit)
+        from_arrays(**arrays(y_train=Y * 0.5, y_test=Y[:3] * 0.5), limit=limit)
 
 
 def test_other_options_are_refused():
-    with pytest.raises(ConfigError, match="'standard' or 'unit'"):
+    with pytest.raises(ConfigError, match="'standard', 'unit' or 'none'"):
         from_arrays(**arrays(), normalise="whiten")
     with pytest.raises(ConfigError, match="limit 2 is too small: the training set of arrays has 3 classes"):
         from_arrays(**arrays(), limit=2)
@@ -373,3 +373,63 @@ def test_npz_bombs_are_refused_by_their_declared_size(tmp_path):
     assert path.stat().st_size < 1 << 17
     with pytest.raises(DataError, match=r"declares 50,.* bytes of arrays, more than the 1,000,000 allowed"):
         read_npz(path, largest=1_000_000)
+
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (6, 8, 8, 3)).astype(np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"x_train": IMAGES.astype(np.float32), "x_test": IMAGES[:3].astype(np.float32)},
+            "up to 255 as float32: read",
+        ),
+        (
+            {"x_train": np.moveaxis(IMAGES, -1, 1), "x_test": np.moveaxis(IMAGES, -1, 1)[:3]},
+            "that is with 8 channels",
+        ),
+        ({"y_train": np.eye(3, dtype=np.float32)[Y]}, "read as one-hot labels of 3 classes"),
+        ({"y_train": np.eye(3, dtype=int)[Y]}, "read as one-hot labels of 3 classes"),
+        ({"y_train": Y.astype(float), "y_test": Y[:3].astype(float)}, "as float64: read as targets of a regression"),
+        ({"y_train": Y + 1, "y_test": Y[:3] + 1}, "labels count from 1"),
+        ({"y_train": Y * 2, "y_test": Y[:3]}, "2 of 5 classes have no training example: 1, 3"),
+    ],
+)
+def test_what_can_be_read_in_two_ways_is_met_with_one_warning(changes, message):
+    given = {"x_train": X, "y_train": Y, "x_test": X[:3], "y_test": Y[:3]} | changes
+    with pytest.warns(UserWarning, match=message) as seen:
+        data = from_arrays(**given)
+    assert len(seen) == 1
+    if "one-hot" in message:
+        assert data.classes == 3 and np.array_equal(data.y_train, Y)
+
+
+def test_inputs_that_are_not_normalised_stay_what_they_are():
+    tokens = np.arange(12, dtype=np.int64).reshape(6, 2)
+    data = from_arrays(tokens, Y, tokens[:3], Y[:3], normalise="none")
+    assert data.x_train.dtype == np.int32 and np.array_equal(data.x_train, tokens) and data.input_shape == (2,)
+    both = {"ids": tokens, "mask": tokens > 3}
+    data = from_arrays(both, Y, {name: part[:3] for name, part in both.items()}, Y[:3], normalise="none", limit=3)
+    assert len(data) == 3 and data.input_shape == {"ids": (2,), "mask": (2,)}
+    assert data.x_train["mask"].dtype == np.bool_ and data.x_train["ids"].shape == (3, 2)
+    assert np.array_equal(data.transform(both)["ids"], tokens)
+    with pytest.raises(DataError, match="x_train has 6 examples and y_train 5"):
+        from_arrays(both, Y[:5], both, Y, normalise="none")
+
+
+@pytest.mark.parametrize("normalise", ["standard", "unit"])
+def test_new_inputs_are_transformed_as_the_training_set_was(normalise):
+    data = from_arrays(IMAGES, Y, IMAGES[:3], Y[:3], normalise=normalise)
+    assert np.array_equal(data.transform(IMAGES[:2]), data.x_train[:2])
+    rows = IMAGES.reshape(6, -1)
+    assert np.allclose(
+        (made := from_arrays(rows, Y, rows, Y, normalise=normalise)).transform(rows), made.x_train, atol=1e-5
+    )
+    made = from_arrays(X, Y, X[:3], Y[:3], normalise=normalise)
+    assert np.allclose(made.transform(X), made.x_train, atol=1e-6)
+    for wrong, message in ((IMAGES / 255, "whole pixels of 0 to 255"), (IMAGES[:, :4], "shape")):
+        with pytest.raises(DataError, match=message):
+            data.transform(wrong)
+    with pytest.raises(DataError, match="bytes"):
+        made.transform(X.astype(np.uint8))

@@ -108,7 +108,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(tiny, tmp_path, monkeypatch
     monkeypatch.setattr("bayesin.lab.demo.run_demo", lambda *args, **kwargs: demo)
     (tmp_path / "file").write_text("")
     assert main(["demo", "--out", str(tmp_path / "file")]) == 2
-    assert "cannot write" in capsys.readouterr().err
+    assert "must be a folder" in capsys.readouterr().err
 
 
 @pytest.mark.slow

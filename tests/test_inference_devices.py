@@ -26,18 +26,19 @@ def gap(first, second):
     pairs = zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True)
     return max(float(np.abs(np.asarray(a) - np.asarray(b)).max()) for a, b in pairs)
 
-def compare(name, alone, spread):
-    seen = [gap(alone.trace[c], spread.trace[c]) for c in ("loss", "test_nll") if c in spread.trace]
-    print(name, gap(alone.posteriors, spread.posteriors), *seen)
+def compare(name, alone, spread, members=slice(None)):
+    seen = [gap(alone.trace[c][:, members], spread.trace[c]) for c in ("loss", "test_nll") if c in spread.trace]
+    print(name, gap(alone.posteriors[members], spread.posteriors), *seen)
 
 # three members over two devices: the last lane is filled up
 three = VI(epochs=2, batch=20, learning_rate=1e-2, members=3, eval_every=1)
 alone = fit_vi(key, toys.mlp(), Data, replace(three, shard="none", parallel="sequence"))
-for parallel in ("sequence", "vmap"):
-    compare(parallel, alone, fit_vi(key, toys.mlp(), Data, replace(three, parallel=parallel)))
-one = replace(three, members=1, eval_every=0)
-alone = fit_vi(key, toys.mlp(), (x, y), replace(one, shard="none"))
-compare("batch", alone, fit_vi(key, toys.mlp(), (x, y), one))
+compare("sequence", alone, fit_vi(key, toys.mlp(), Data, replace(three, parallel="sequence")))
+unseen = replace(three, eval_every=0)
+compare("vmap", alone, fit_vi(key, toys.mlp(), (x, y), replace(unseen, parallel="vmap")))
+# one member, which is the first of the three, with its batch over both
+one = replace(unseen, members=1)
+compare("batch", alone, fit_vi(key, toys.mlp(), (x, y), one), slice(1))
 alone = fit_vi(key, toys.convolution(), toys.images(), replace(one, shard="none"))
 compare("convolution", alone, fit_vi(key, toys.convolution(), toys.images(), one))
 try:

@@ -8,7 +8,7 @@ import scipy.integrate
 import scipy.stats
 
 from bayesin import Gaussian
-from bayesin.errors import ModelError
+from bayesin.errors import DataError, ModelError
 from bayesin.inference import Isotropic, elbo_loss
 from bayesin.inference.elbo import (
     cross_entropy,
@@ -21,7 +21,7 @@ from bayesin.inference.elbo import (
 )
 from bayesin.inference.flat_parameters import make_layout
 from bayesin.inference.training_step import direction, rate_shape
-from bayesin.likelihoods import Categorical, Normal, negative_log_likelihood, score
+from bayesin.likelihoods import Categorical, Normal, NormalHead, negative_log_likelihood, score
 
 
 @pytest.mark.parametrize(
@@ -150,6 +150,11 @@ def test_gaussian_is_scipy_and_sums_over_outputs():
     np.testing.assert_allclose(found, expected, rtol=1e-5)
     flat = negative_log_likelihood(Normal(), jnp.asarray(outputs[:, :1]), jnp.asarray(targets[:, 0]))
     np.testing.assert_allclose(flat, -scipy.stats.norm(outputs[:, 0]).logpdf(targets[:, 0]), rtol=1e-5)
+    head = np.concatenate([outputs, np.log(0.1 + np.abs(targets))], 1)
+    known = scipy.stats.norm(outputs, 0.1 + np.abs(targets) + 1e-3).logpdf(targets).sum(1)
+    np.testing.assert_allclose(negative_log_likelihood(NormalHead(), head, jnp.asarray(targets)), -known, rtol=1e-4)
+    with pytest.raises(DataError, match="are 6 outputs, means first; the network has"):
+        NormalHead().check((3,), targets)
 
 
 def test_layout_returns_the_tree():

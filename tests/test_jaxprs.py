@@ -89,7 +89,7 @@ def test_equations_inside_of_calls_loops_and_branches_are_found():
 
 
 def mlp(params, x):
-    return jax.nn.relu(x @ params["w0"] + params["b0"]) @ params["w1"]
+    return jax.nn.relu(x @ params["w0"] + params["b0"][None]) @ params["w1"]
 
 
 PARAMS = {"w0": jnp.ones((4, 500)), "b0": jnp.arange(500.0), "w1": jnp.ones((500, 3))}
@@ -98,7 +98,7 @@ PARAMS = {"w0": jnp.ones((4, 500)), "b0": jnp.arange(500.0), "w1": jnp.ones((500
 def test_every_value_is_computed_as_the_program_does():
     x = jnp.ones((2, 4))
     values = jaxprs.values(mlp, PARAMS, x)
-    hidden = jax.nn.relu(x @ PARAMS["w0"] + PARAMS["b0"])
+    hidden = jax.nn.relu(x @ PARAMS["w0"] + PARAMS["b0"][None])
     assert any(v.shape == hidden.shape and bool((v == hidden).all()) for v in values)  # relu, inside of its call
     np.testing.assert_allclose(values[-1], mlp(PARAMS, x), rtol=1e-6)
     traced = jax.jit(lambda params, x: jaxprs.values(mlp, params, x))(PARAMS, x)

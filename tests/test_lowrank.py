@@ -69,6 +69,6 @@ def test_prediction_averages_over_correlated_draws():
         return jnp.stack([x * (p["a"] + p["b"]), jnp.zeros_like(x)], -1)
 
     x, key = np.ones(2, np.float32), jax.random.key(0)
-    np.testing.assert_allclose(np.exp(predict(q, apply, x, key=key, samples=16)), 0.5, atol=1e-5)
+    np.testing.assert_allclose(predict(q, apply, x, key=key, samples=16).probabilities, 0.5, atol=1e-5)
     found = evaluate(q.marginal, apply, (x, np.zeros(2, np.int32)), key=key, samples=16)
-    assert found.ratios.std() > 0.1
+    assert found.influence.std() > 0.1

@@ -164,6 +164,7 @@ def test_threshold_starts_as_relu_and_learns_below_zero():
     assert layer(x).tolist() == [[-1, 4]]
 
 
+@pytest.mark.promotes  # flax's LayerNorm does
 @pytest.mark.parametrize("name, norm", [("mlp", "layernorm"), ("resnet20", "layernorm"), ("resnet20", "frn")])
 def test_bfloat16_computes_in_bfloat16_on_float32_parameters(name, norm):
     half, single = (models.build(name, (8, 8, 1), 4, width=8, norm=norm, dtype=d) for d in (jnp.bfloat16, None))
@@ -180,6 +181,7 @@ def test_bfloat16_computes_in_bfloat16_on_float32_parameters(name, norm):
     assert np.abs(logits - expected).max() < 20 * 2**-8 * np.abs(expected).max()
 
 
+@pytest.mark.promotes  # flax's LayerNorm does
 @pytest.mark.parametrize("name", ["mlp", "resnet20"])
 def test_double_precision_parameters_compute_in_double_precision(name):
     model = models.build(name, (8, 8, 1), 4, width=2)

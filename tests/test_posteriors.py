@@ -57,7 +57,7 @@ def test_evaluation_sees_the_draws_of_sample_to_the_bit(name):
     of_posterior = evaluate(q, networks.apply, DATA, key=KEY, samples=9)
     of_draws = evaluate(Samples(q.sample(KEY, 9)), networks.apply, DATA, key=None)
     np.testing.assert_array_equal(of_posterior.log_likelihood, of_draws.log_likelihood)
-    np.testing.assert_array_equal(of_posterior.ratios, of_draws.ratios)
+    np.testing.assert_array_equal(of_posterior.influence, of_draws.influence)
 
 
 @pytest.mark.parametrize("name", ["gaussian", "lowrank"])
@@ -73,7 +73,7 @@ def test_predictions_are_averages_over_the_draws(name):
     q = TABLE[name]
     members = {"point": [q], "samples": q}.get(name) or Samples(q.sample(KEY, 6))
     probs = np.mean([jax.nn.softmax(networks.apply(member, DATA[0])) for member in members], 0)
-    log_probs = predict(q, networks.apply, DATA[0], key=KEY, samples=6)
+    log_probs = predict(q, networks.apply, DATA[0], key=KEY, samples=6).log_probs
     np.testing.assert_allclose(np.exp(log_probs), probs, atol=1e-5)
     found = evaluate(q, networks.apply, DATA, key=KEY, samples=6)
     np.testing.assert_allclose(found.log_probs, log_probs, atol=1e-5)

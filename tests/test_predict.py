@@ -9,9 +9,12 @@ from scipy.special import log_softmax, logsumexp
 import networks
 import training_toys as toys
 from bayesin import Gaussian, Samples
+from bayesin.chunks import cut
 from bayesin.errors import ConfigError, DataError, ModelError, PosteriorError
 from bayesin.evaluation import ChunkSizes, choose_sizes, estimate_seconds, evaluate, predict
+from bayesin.evaluation.marginal import average_over_draws
 from bayesin.jaxprs import activation_bytes
+from bayesin.likelihoods import as_likelihood
 from bayesin.paths import Mixture
 
 KEY = jax.random.key(3)
@@ -45,15 +48,43 @@ def test_marginal_likelihood_equals_brute_force():
     np.testing.assert_allclose(np.exp(found.log_probs).sum(1), 1, atol=1e-5)
 
 
-def test_delta_method_terms_equal_their_definition():
+def test_error_and_bias_are_those_of_a_jackknife_written_out():
     q, (x, y) = networks.gaussian(0), networks.data()
-    found = evaluate(q, networks.apply, (x, y), key=KEY, samples=13)
-    likelihood = np.exp(_log_probs(_members(q, 13), x)[:, np.arange(len(y)), y])
-    ratios = likelihood / likelihood.mean(0)
-    np.testing.assert_allclose(found.ratios, ratios.mean(1), atol=1e-4)
-    assert found.ratios.mean() == pytest.approx(1, abs=1e-5)
-    assert found.bias == pytest.approx(0.5 / 13 * ratios.var(0).mean(), rel=1e-3)
-    assert found.standard_error == pytest.approx(ratios.mean(1).std(ddof=1) / np.sqrt(13), rel=1e-3)
+    for samples in (2, 13):
+        found = evaluate(q, networks.apply, (x, y), key=KEY, samples=samples)
+        likelihood = np.exp(_log_probs(_members(q, samples), x)[:, np.arange(len(y)), y])
+        loss = -np.log(likelihood.mean(0)).mean()
+        without = np.array([-np.log(np.delete(likelihood, s, 0).mean(0)).mean() for s in range(samples)])
+        np.testing.assert_allclose(found.influence, 1 + (samples - 1) * (without - loss), rtol=1e-3, atol=1e-4)
+        assert found.bias == pytest.approx((samples - 1) * (without.mean() - loss), rel=2e-3, abs=1e-5)
+        error = np.sqrt((samples - 1) / samples * np.sum((without - without.mean()) ** 2))
+        assert found.standard_error == pytest.approx(error, rel=2e-3)
+
+
+def test_error_and_bias_at_few_draws_are_near_the_truth():
+    """Log-normal likelihoods of mean one, so that the loss is zero, and the tails heavy; 8 draws."""
+    spread, examples, repeats = 1.5, 50, 1000
+    logs = spread * np.random.default_rng(0).normal(size=(repeats, 8, examples)) - spread**2 / 2
+    number = np.arange(examples)
+
+    @jax.jit
+    @jax.vmap
+    def average(table):
+        return average_over_draws(
+            Samples({"l": table}), KEY, cut(number, number, examples), apply=lambda p, x: p["l"][x],
+            likelihood=as_likelihood(lambda f, y: f), samples=8, draws=8, count=examples,
+        )  # fmt: skip
+
+    found = average(jnp.asarray(logs, jnp.float32))
+    losses = -np.asarray(found.log_likelihood, np.float64).mean(1)
+    bias, error = losses.mean(), losses.std(ddof=1)
+    ratios = np.exp(logs) / np.exp(logs).mean(1, keepdims=True)
+    delta_bias = 0.5 / 8 * np.mean((ratios - 1) ** 2)
+    delta_error = np.sqrt(np.mean(ratios.mean(2).var(1, ddof=1)) / 8)
+    influence = np.asarray(found.influence, np.float64)
+    said_bias, said_error = float(np.mean(found.bias)), np.sqrt(np.mean(influence.var(1, ddof=1)) / 8)
+    assert 0.65 < said_bias / bias < 1.5 and 0.9 < said_error / error < 1.5
+    assert delta_bias / bias < 0.6 and delta_error / error < 0.8  # what the delta method would say
 
 
 def test_marginal_loss_is_below_the_average_loss_of_its_draws():
@@ -69,7 +100,7 @@ def test_results_do_not_depend_on_the_chunks(chunks):
     found = evaluate(q, networks.apply, (x, y), key=KEY, samples=13, chunks=chunks)
     np.testing.assert_allclose(found.log_probs, whole.log_probs, atol=2e-5)
     np.testing.assert_allclose(found.log_likelihood, whole.log_likelihood, atol=2e-5)
-    np.testing.assert_allclose(found.ratios, whole.ratios, atol=1e-4)
+    np.testing.assert_allclose(found.influence, whole.influence, atol=1e-4)
     assert found.bias == pytest.approx(whole.bias, rel=1e-3)
 
 
@@ -84,7 +115,7 @@ def test_a_point_is_the_network_itself_and_needs_no_key():
     for posterior in (point, Gaussian.point(point), Samples.stack([point])):
         found = evaluate(posterior, networks.apply, (x, y), key=None)
         np.testing.assert_allclose(found.log_probs, _log_probs([point], x)[0], atol=1e-5)
-        assert found.ratios.tolist() == [1.0]
+        assert found.influence.tolist() == [1.0]
         assert found.standard_error == found.bias == 0
 
 
@@ -93,7 +124,7 @@ def test_sample_sets_are_averaged_over_their_members():
     expected = logsumexp(_log_probs(members, x), axis=0) - np.log(5)
     for chunks in (None, ChunkSizes(11, 2)):
         found = predict(Samples.stack(members), networks.apply, x, key=None, chunks=chunks)
-        np.testing.assert_allclose(found, expected, atol=2e-5)
+        np.testing.assert_allclose(found.log_probs, expected, atol=2e-5)
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.3, 1.0])

@@ -11,9 +11,10 @@ import pytest
 import training_toys as toys
 from bayesin import HMC, Gaussian, fit_hmc
 from bayesin.cli import main as cli
-from bayesin.cli.output_dir import UNFINISHED, begin_writing, result_folder
+from bayesin.cli.output_dir import result_folder
 from bayesin.cli.signals import stoppable
-from bayesin.errors import ConfigError, LockedError, PosteriorError
+from bayesin.errors import ArtifactError, ConfigError, LockedError, PosteriorError
+from bayesin.file_sets import check_one_making, replaced_already
 from bayesin.locks import locked
 from bayesin.paths import wasserstein
 
@@ -45,19 +46,24 @@ def test_a_lock_on_a_full_disk_is_held_by_someone_unnamed(tmp_path, monkeypatch)
     assert not list(tmp_path.iterdir())
 
 
-def test_results_of_a_killed_verb_are_replaced_and_whole_ones_are_not(tmp_path):
+def test_results_of_a_killed_verb_are_replaced_and_whole_ones_are_not(tmp_path, monkeypatch):
     names, folder = ("first", "second"), tmp_path / "out"
-    with pytest.raises(InterruptedError), result_folder(folder, names, [], force=False) as places:
-        begin_writing(places)
-        places[0].write_text("half")
-        raise InterruptedError
-    assert (folder / UNFINISHED).exists()
+
+    def write(force: bool, content: str) -> None:
+        with result_folder(folder, names, [], force=force) as place:
+            for name in names:
+                (place / name).write_text(content)
+
+    with monkeypatch.context() as patch:
+        moves = iter([os.replace, os.replace])  # the mark and the first file; then it is killed
+        patch.setattr(os, "replace", lambda *paths: next(moves)(*paths))
+        with pytest.raises(RuntimeError):
+            write(False, "half")
+    assert [*replaced_already(folder)] == ["first"] and not (folder / "second").exists()
+    with pytest.raises(ArtifactError, match="two results"):
+        check_one_making(folder)
     for force in (False, True):
-        with result_folder(folder, names, [], force=force) as places:
-            begin_writing(places)
-            assert not any(place.exists() for place in places)
-            for place in places:
-                place.write_text("whole")
+        write(force, "whole")
         assert sorted(path.name for path in folder.iterdir()) == ["first", "second"]
         with pytest.raises(ConfigError, match="--force"), result_folder(folder, names, [], force=False):
             pass

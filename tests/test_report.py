@@ -111,6 +111,8 @@ DELETED = object()
         (("plane", "y"), [2, 1]),
         (("plane", "nll"), [[1.0]]),
         (("compact", "groups", 0, "transpositions"), [1]),
+        (("evaluation", "rows", 0, "values"), ["1"]),
+        (("evaluation", "selective", 0, "x"), [0.1]),
         (("posterior", "layers", 0, "std", 0), [5, 4, 3, 2, 1]),
         (("tables", 0, "rows"), [["short"]]),
     ],

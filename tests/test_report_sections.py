@@ -1,5 +1,8 @@
 """Sections of the report against what they are made of."""
 
+import dataclasses
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +12,7 @@ from bayesin.data import from_arrays
 from bayesin.evaluation import barrier, metrics, plane
 from bayesin.json_files import plain
 from bayesin.lab.report import sections
+from bayesin.lab.report.barrier_report import title_of
 from bayesin.lab.report.document import check_report
 from bayesin.lab.report.sections import largest, pruned_units, unit_correlation, unit_vectors
 from bayesin.matching import align
@@ -103,6 +107,51 @@ def test_a_planted_permutation_shows_as_perfect_correlation():
     assert by_role["first"] == by_role["second"] == by_role["aligned"]  # moving units changes no histogram
     assert by_role["naive"] != by_role["first"]
     check_report(_document(alignment=section))
+
+
+def test_the_matrices_between_sweeps_go_from_before_to_after():
+    target, planted = gaussian(0), SPEC.random(jax.random.key(3))
+    source = Gaussian(*(permute(tree, SPEC, planted) for tree in (target.mean, target.std)))
+    sweeps = []
+    found = align(target, source, SPEC, key=jax.random.key(0), on_sweep=lambda sweep: sweeps.append(sweep.perms))
+    whole = [SPEC.identity(), *sweeps]  # as if the search had begun with a sweep that moved nothing
+    section = _plain(sections.alignment_section(target, source, found.posterior, found, SPEC, sweeps=whole))
+    for matrices in section["similarity"].values():
+        assert len(matrices["between"]) == len(sweeps)
+        assert matrices["between"][0] == matrices["before"]
+    again = sections.alignment_section(target, source, found.posterior, found, SPEC, sweeps=[*sweeps, sweeps[-1]])
+    for matrices in _plain(again)["similarity"].values():
+        assert matrices["between"][-1] == matrices["after"]
+    check_report(_document(alignment=section))
+
+
+@pytest.mark.parametrize(
+    ("heights", "points", "title"),
+    [
+        (
+            {"naive": 0.9, "aligned": 0.0125},
+            False,
+            "Alignment takes away 98.6\u00a0% of the barrier between two posteriors",
+        ),
+        (
+            {"naive": 0.9, "aligned": 0.0001},
+            True,
+            "Alignment takes away 99.9\u00a0% of the barrier between two networks",
+        ),
+        ({"naive": 0.9}, False, "A barrier of 0.90 nats between two posteriors"),
+        ({"naive": 0.9, "aligned": 0.9}, False, "Alignment does not lower the barrier between two posteriors"),
+        ({"naive": 0.015, "aligned": 0.0}, False, "No barrier between two posteriors"),
+    ],
+)
+def test_the_title_says_what_was_found(heights, points, title):
+    curves = {kind: SimpleNamespace(value=height, standard_error=0.01) for kind, height in heights.items()}
+    assert title_of(SimpleNamespace(headline=("test set", curves), points=points)) == title
+
+
+def test_classes_have_their_names_where_the_data_are_known(data):
+    assert sections.class_names(dataclasses.replace(data, name="fashion-mnist"), 10)[:2] == ["T-shirt", "trouser"]
+    assert sections.class_names(dataclasses.replace(data, name="fashion-mnist"), 3) == ["0", "1", "2"]
+    assert sections.class_names(data, 3) == ["0", "1", "2"]
 
 
 def test_points_have_no_histogram_of_stds():

@@ -17,6 +17,7 @@ from bayesin.lab.papers import CATALOGUE, SCALES, draw, judged, read_reproductio
 from bayesin.lab.papers.reproduction_page import report_of
 from bayesin.lab.papers.rossi2023.kl import best, costs
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 
 
@@ -115,7 +116,7 @@ def shared_runs(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CATALOGUE)
+@pytest.mark.parametrize("name", [name for name in CATALOGUE if name != "kl"])  # which is the first, above
 def test_every_figure_from_nothing(name, shared_runs, tmp_path, capsys):
     assert main(["reproduce", name, "--runs", str(shared_runs), "--out", str(tmp_path), "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)

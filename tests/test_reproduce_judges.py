@@ -148,6 +148,18 @@ def accuracy_when_pruned(records, holds):
                 curve[1:] = [curve[0] if good else 0.1] * (len(curve) - 1)
 
 
+def shares_left(records, holds):
+    for record in records:
+        if record["settings"]["kind"] == "remedy":
+            none = record["settings"]["matching"] == "none"
+            for path, curve in record["numbers"].items():
+                if isinstance(curve, dict):
+                    left = 1.0 if none and path == "geodesic" else 0.9 if none == holds else 0.001 if holds else 0.1
+                    left = 0.9 if not none and not holds else left
+                    heights = dict.fromkeys(("value", "calibrated_value", "held_out_value"), left)
+                    curve |= heights | {"accuracy_drop": left / 10}
+
+
 CLAIMS = {  # numbers under which all claims of a figure hold, or none
     "barriers": zero_barriers,
     "width": barriers_by_width,
@@ -166,6 +178,7 @@ CLAIMS = {  # numbers under which all claims of a figure hold, or none
     "dynamics": epochs,
     "stds": stds_after,
     "pruning": accuracy_when_pruned,
+    "remedies": shares_left,
 }
 
 
@@ -220,6 +233,29 @@ def test_a_trend_is_judged_only_where_there_is_a_barrier(naive, verdict):
 def test_a_barrier_that_nearly_vanishes_on_cifar100_is_neither(naive, aligned, verdict):
     (finding,) = CATALOGUE["cifar100"].judge([measured_pair(naive, aligned, width=8)])
     assert finding.verdict == verdict
+
+
+@pytest.mark.parametrize("naive, holds, verdicts", [
+    (1.0, True, ["confirmed", "confirmed"]),
+    (1.0, False, ["not confirmed", "not confirmed"]),
+    (0.01, True, ["not measured", "not measured"]),
+])  # fmt: skip
+def test_a_remedy_is_judged_beside_rescaling_alone_and_only_where_there_is_a_barrier(naive, holds, verdicts):
+    config = {
+        "model": {"name": "mlp", "width": 512}, "data": {"name": "mnist"}, "training": {"optimiser": "adam"},
+    }  # fmt: skip
+    records = [
+        done("remedy", {path: {"accuracy": [0.9, 0.5, 0.9]} for path in ("geodesic", "rescaled")}, config=config,
+             first=first, second=first + 1, matching=matching)
+        for first in (0, 2) for matching in ("none", "wasserstein", "activations")
+    ]  # fmt: skip
+    shares_left(records, holds)
+    for record in records:
+        for curve in record["numbers"].values():
+            curve["value"] *= naive
+    findings = CATALOGUE["remedies"].judge(records)
+    assert [finding.verdict for finding in findings] == verdicts
+    assert max(len(finding.ours) for finding in findings) < 120
 
 
 def test_the_worst_pair_decides():

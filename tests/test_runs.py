@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bayesin import HMC, VI, Ensemble, Gaussian, Samples
-from bayesin.data import load
+from bayesin import HMC, SGMCMC, SWAG, VI, Ensemble, Gaussian, Laplace, Samples
+from bayesin.data import load, published_content
 from bayesin.errors import ArtifactError, ConfigError, TrainingError
 from bayesin.inference import FanIn
 from bayesin.json_files import read_json, write_json
@@ -32,6 +32,9 @@ TRAINING = {
     "vi": VI(epochs=3, batch=50, members=2, learning_rate=1e-2, checkpoint_epochs=1),
     "ensemble": Ensemble(epochs=3, batch=50, members=3, learning_rate=1e-2, checkpoint_epochs=1),
     "hmc": HMC(samples=4, chains=2, burn_in=2, steps=3, step_size=0.01, draws_per_file=1),
+    "swag": SWAG(epochs=3, batch=50, rank=2, collect_from=0.3, collect_every=1, checkpoint_epochs=1),
+    "laplace": Laplace(epochs=3, batch=50, checkpoint_epochs=1),
+    "sgmcmc": SGMCMC(epochs=3, batch=50, samples=2, step_size=1e-5, checkpoint_epochs=1),
 }
 
 
@@ -72,7 +75,8 @@ def test_a_run_leaves_everything_and_is_not_done_again(done, method):
     files = {"config.json", "metrics.jsonl", "provenance.json", "results.json", "posterior-0.safetensors"}
     names = {path.name for path in folder.iterdir()}
     assert names == (files | {"posterior-1.safetensors"} if method == "vi" else files)
-    assert RunConfig.from_json(read_json(folder / "config.json")) == tiny(method)
+    asked = dataclasses.replace(tiny(method), data_content=published_content("digits"))
+    assert RunConfig.from_json(read_json(folder / "config.json")) == asked
     record, results = read_json(folder / "provenance.json"), read_json(folder / "results.json")
     assert record["status"] == "done" and record["packages"]["jax"] and record["train_seconds"] > 0
     scores = results["members"] + ([results["ensemble"]] if "ensemble" in results else [])
@@ -149,12 +153,9 @@ def test_runs_trained_together_have_the_bits_of_each_alone_and_leave_nothing_of_
     [
         (lambda folder: (folder / "config.json").write_text("{"), ArtifactError, "config.json"),
         (lambda folder: (folder / "config.json").unlink(), ConfigError, "something else than a run"),
-        (lambda folder: (folder / "provenance.json").write_text("{"), ArtifactError, "provenance.json"),
-        (lambda folder: (folder / "results.json").write_text("[]"), ArtifactError, "results.json"),
-        (lambda folder: (folder / "posterior-1.safetensors").unlink(), ArtifactError, r"gone \(posterior-1.*remove"),
     ],
 )
-def test_a_damaged_folder_of_any_name_is_left_alone(done, tmp_path, damage, error, match):
+def test_a_folder_that_does_not_say_which_run_it_is_is_left_alone(done, tmp_path, damage, error, match):
     """One that bears the name of its run is done again: test_campaign.py."""
     folder = shutil.copytree(done().folder, tmp_path / "mine")
     damage(folder)

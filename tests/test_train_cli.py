@@ -1,6 +1,7 @@
 """`bayesin train` from the outside: flags, output, exit codes. Its signals are met in tests/torture/kill.py."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -11,12 +12,6 @@ from bayesin.cli.train import Train
 from bayesin.inference import VI, Training
 
 TINY = ["train", "--width", "8", "--depth", "1", "--limit", "200", "--batch", "50", "--test-samples", "4"]
-
-
-@pytest.fixture(autouse=True)
-def own_cache(monkeypatch, tmp_path_factory):
-    """The compilation cache is the process's: tests share one, and leave the user's alone."""
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "compiled"))
 
 
 def test_train_prints_a_table_and_writes_a_run(tmp_path, capsys):
@@ -53,8 +48,22 @@ def test_folder_is_named_by_the_hash(tmp_path, monkeypatch, capsys):
 )
 def test_misuse_is_one_line(tmp_path, capsys, flags, words):
     assert main(["train", "--out", str(tmp_path / "run"), *flags]) == 2
-    shown = capsys.readouterr().err
-    assert words in shown.replace("\n", " ") and len(shown.strip().splitlines()) == 1
+    shown = capsys.readouterr()
+    assert words in shown.err.replace("\n", " ") and len(shown.err.strip().splitlines()) == 1
+    assert shown.out == "" or "--warmup" in flags  # which the fit itself refuses; no header of the others
+
+
+def test_the_help_groups_flags_by_method(capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    titled = re.split(r"^\W*([\w-]+) options\W*$", capsys.readouterr().out, flags=re.M)[1:]
+    groups = zip(titled[::2], titled[1::2], strict=True)
+    flags = {title: set(re.findall(r"^[│ ]*(--[\w-]+)", text, re.M)) for title, text in groups}
+    assert "--prior-variance" in flags["every-method"]
+    trained = next(flags[title] for title in flags if title.startswith("VI-and-Ensemble"))
+    assert {"--epochs", "--members"} <= trained
+    assert "--initial-std" in flags["VI"] and "--chains" in flags["HMC"]
+    assert not flags["VI"] & flags["HMC"]
 
 
 def test_divergence_is_one_line(tmp_path, capsys):
@@ -81,7 +90,8 @@ def test_regression_file_is_seen(tmp_path):
     x = np.random.default_rng(0).normal(size=(20, 2)).astype(np.float32)
     path = tmp_path / "line.npz"
     np.savez(path, x_train=x, y_train=x.sum(1), x_test=x, y_test=x.sum(1))
-    assert Train(data=str(path)).config().training.likelihood == "gaussian"
+    train = Train(data=str(path))
+    assert train.config(train.data_file()).training.likelihood == "gaussian"
 
 
 def test_a_misspelt_data_set_leaves_nothing_behind(tmp_path, capsys):

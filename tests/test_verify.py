@@ -16,7 +16,7 @@ X = normal(1, 2, 5, scale=1.0)
 
 
 def mlp(p, x):
-    return jnp.tanh(jax.nn.relu(x @ p["w0"] + p["b0"]) @ p["w1"] + p["b1"]) @ p["w2"]
+    return jnp.tanh(jax.nn.relu(x @ p["w0"] + p["b0"][None]) @ p["w1"] + p["b1"][None]) @ p["w2"]
 
 
 PARAMS = weights(w0=(5, 6), b0=(6,), w1=(6, 6), b1=(6,), w2=(6, 3))
@@ -80,7 +80,7 @@ def test_running_statistics_that_stay_behind_are_caught():
     """Fresh statistics (zero mean, unit variance) look the same in every order; noise tells them apart."""
 
     def apply(p, x):
-        h = (x @ p["w0"] - p["mean"]) * lax.rsqrt(p["var"] + 1e-3)
+        h = (x @ p["w0"] - p["mean"][None]) * lax.rsqrt(p["var"] + 1e-3)[None]
         return jax.nn.relu(h) @ p["w1"]
 
     params = weights(w0=(5, 6), w1=(6, 3)) | {"mean": np.zeros(6, np.float32), "var": np.ones(6, np.float32)}
@@ -105,6 +105,7 @@ def test_shapes_alone_are_enough():
         bayesin.verify(mlp, shapes, x, PLANTED["bias left out"][0], key=KEY)
 
 
+@pytest.mark.promotes  # half-precision parameters on single-precision inputs
 @pytest.mark.parametrize("kind", ["float16", "bfloat16", "float32"])
 def test_half_precision_parameters(kind):
     params = {path: jnp.asarray(a, kind) for path, a in PARAMS.items()}
@@ -141,6 +142,7 @@ def test_a_model_that_refuses_double_precision_is_checked_in_its_own():
         bayesin.verify(apply, params, X, edited(spec, "i", 1, 0, None), key=KEY)
 
 
+@pytest.mark.promotes
 def test_integer_parameters_and_tokens():
     def apply(p, tokens):
         return jnp.tanh(p["table"][tokens] * p["on"] + p["count"]) @ p["head"]

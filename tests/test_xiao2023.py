@@ -10,7 +10,7 @@ import numpy as np
 import optax
 import pytest
 
-from bayesin.compact import compact, prune
+from bayesin.compact import compact, prune, shrunk
 from bayesin.data import load
 from bayesin.errors import ConfigError
 from bayesin.evaluation import evaluate
@@ -25,7 +25,7 @@ from bayesin.lab.papers.xiao2023.small_networks import (
     trained_end,
 )
 from bayesin.lab.papers.xiao2023.stds_and_pruning import FRACTIONS, std_histograms, stds_and_pruning
-from bayesin.lab.papers.xiao2023.table1 import choose_scale, shrunk, table_columns
+from bayesin.lab.papers.xiao2023.table1 import choose_scale, table_columns
 from bayesin.lab.papers.xiao2023.transpositions import (
     permuted_starts,
     random_with_transpositions,

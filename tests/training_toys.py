@@ -15,7 +15,7 @@ import scipy.stats
 
 from bayesin import VI
 from bayesin.likelihoods import Categorical, Normal
-from bayesin.models import Model
+from bayesin.models import Model, frozen
 
 RESUMED = VI(
     epochs=12, batch=20, members=2, learning_rate=1e-2, checkpoint_epochs=2
@@ -61,7 +61,7 @@ def gained() -> Model:
     def apply(params, x):
         return ((x - params["seen"][None]) * params["gain"][None]) @ params["w"]
 
-    return Model(init, apply, statistics=frozenset({"seen"}), name="gained")
+    return frozen(Model(init, apply, statistics=frozenset({"seen"}), name="gained"))
 
 
 @functools.cache  # one model, one compiled program for all tests

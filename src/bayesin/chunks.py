@@ -7,16 +7,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Shaped
 
+from .inputs import Inputs, count_of
+
 
 class Chunks(NamedTuple):
     """Arrays (parts, length, ...), and the weight of every example: 1, or 0 where it only fills up the last part."""
 
-    x: Shaped[Array, "parts length ..."]
+    x: Inputs
     y: Shaped[Array, "parts length ..."]
     weight: Float[Array, "parts length"]
 
 
-def cut(x: ArrayLike, y: ArrayLike, length: int) -> Chunks:
+def cut(x: Inputs, y: ArrayLike, length: int) -> Chunks:
     """Returns the examples in parts of at most `length`, as equal as can be.
 
     The last part is filled up with copies of the last example, which carry no weight. Arrays on a device are
@@ -27,12 +29,12 @@ def cut(x: ArrayLike, y: ArrayLike, length: int) -> Chunks:
         >>> chunks.y.tolist(), chunks.weight.tolist()
         ([[0, 1, 2], [3, 4, 4]], [[1.0, 1.0, 1.0], [1.0, 1.0, 0.0]])
     """
-    count = len(x)  # pyright: ignore[reportArgumentType]
+    count = count_of(x)
     parts = max(1, -(-count // min(length, count)))
     length = -(-count // parts)  # nearly equal parts: fewer than `parts` examples are copied
     weight = np.arange(parts * length) < count
-    x, y = (_in_parts(array, parts, length) for array in (x, y))
-    return Chunks(x, y, jnp.asarray(weight.reshape(parts, length), jnp.float32))
+    x = jax.tree.map(lambda array: _in_parts(array, parts, length), x)
+    return Chunks(x, _in_parts(y, parts, length), jnp.asarray(weight.reshape(parts, length), jnp.float32))
 
 
 def _in_parts(array: ArrayLike, parts: int, length: int) -> Shaped[Array, "parts length ..."]:

@@ -8,11 +8,14 @@ Files may come from strangers: only regular files are opened (a pipe would block
 checked before memory is taken.
 """
 
+import hashlib
 import os
 import secrets
+import shutil
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -24,7 +27,7 @@ from .locks import CAREFULLY, held, lock
 TEMPORARY = ".tmp-"  # prefix of unfinished files; `remove_leftovers` clears what a killed process left
 
 
-def open_file(path: Path | str) -> BinaryIO:
+def open_file(path: Path | str) -> BufferedReader:
     """Opens a regular file for reading; anything else is refused, without waiting for it.
 
     Raises:
@@ -55,6 +58,30 @@ def read_bytes(path: Path | str, limit: int = 1 << 40) -> bytes:
             raise ArtifactError(f"cannot read {path}: {error.strerror or error}") from None
 
 
+def content_hash(parts: Iterable[bytes | memoryview]) -> str:
+    """The SHA-256 of some pieces of content in their order, each with its length, in hexadecimal.
+
+    Example:
+        >>> content_hash([b"ab", b"c"]) == content_hash([b"a", b"bc"])
+        False
+    """
+    digest = hashlib.sha256()
+    for part in parts:
+        view = memoryview(part).cast("B")
+        digest.update(view.nbytes.to_bytes(8, "little"))
+        digest.update(view)
+    return digest.hexdigest()
+
+
+def file_hash(path: Path | str) -> str:
+    """The SHA-256 of a file, in hexadecimal."""
+    with open_file(path) as file:
+        try:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise ArtifactError(f"cannot read {path}: {error.strerror or error}") from None
+
+
 def write_with(path: Path | str, fill: Callable[[BinaryIO], Any]) -> Path:
     """Writes a file atomically and durably, making its folder where needed; `fill` writes the content.
 
@@ -73,7 +100,7 @@ def write_with(path: Path | str, fill: Callable[[BinaryIO], Any]) -> Path:
             file.flush()
             os.fsync(file.fileno())
             os.replace(temporary, path)  # while locked, or another writer would take it for a leftover
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
         raise ArtifactError(f"cannot write {path}: {error.strerror or error}") from error
     finally:
@@ -88,12 +115,16 @@ def write_bytes(path: Path | str, content: bytes) -> Path:
 
 
 def remove_leftovers(folder: Path | str, name: str = "") -> int:
-    """Removes the unfinished files, of one target or of all, that killed processes left; returns how many."""
+    """Removes the unfinished files, of one target or of all, that killed processes left; returns how many.
+
+    A folder in which a result was prepared (see `file_sets`) is one of all.
+    """
     ending = f"-{name}" if name else ""
     try:
         with os.scandir(folder) as entries:
             unfinished = [entry for entry in entries if entry.name.startswith(TEMPORARY)]
-        left = [e.path for e in unfinished if e.name.endswith(ending) and e.is_file(follow_symlinks=False)]
+        kind = os.DirEntry.is_file if name else _is_file_or_folder
+        left = [e.path for e in unfinished if e.name.endswith(ending) and kind(e, follow_symlinks=False)]
     except OSError:
         return 0
     return sum(_remove_unless_held(path) for path in left)
@@ -124,17 +155,24 @@ def _create(path: Path) -> BinaryIO:
         os.close(descriptor)
 
 
+def _is_file_or_folder(entry: os.DirEntry[str], *, follow_symlinks: bool) -> bool:
+    return entry.is_file(follow_symlinks=follow_symlinks) or entry.is_dir(follow_symlinks=follow_symlinks)
+
+
 def _remove_unless_held(path: str) -> bool:
     try:
         with held(path, wait=False) as mine:
-            if mine:
+            if mine and os.path.isdir(path):
+                shutil.rmtree(path)
+            elif mine:
                 os.unlink(path)
             return mine
     except OSError:  # gone, or not ours to remove
         return False
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path | str) -> None:
+    """Brings the names in a folder to the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

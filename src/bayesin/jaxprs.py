@@ -5,8 +5,9 @@ all of them; `interpret` follows a program from its inputs to its outputs, with 
 else that an equation can be given a meaning for (discovery carries the axes of arrays).
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, jaxprs_in_params
 
 from .errors import BayesinError, ModelError, first_line
+from .inputs import shapes_of
 from .trees import Flat, Tree, flatten
 
 Apply = Callable[[Tree, Any], Any]  # (params, x) -> outputs, pure and traceable
@@ -115,9 +117,8 @@ def activation_bytes(apply: Apply, params: Tree, x: Any) -> int:
     What grows with the batch belongs to the examples: the program is traced for one and for three of them, and
     the difference is that of two. Copies of parameters, which do not grow, cancel.
     """
-    shape, dtype = tuple(x.shape[1:]), jnp.asarray(x[:1]).dtype
-    one, three = (_output_bytes(apply, params, jax.ShapeDtypeStruct((n, *shape), dtype)) for n in (1, 3))
-    own = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    one, three = (_output_bytes(apply, params, shapes_of(x, n)) for n in (1, 3))
+    own = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes_of(x, 1)))
     if len(one) != len(three):  # the program depends on the batch size
         return max([own, *three])
     return max([own, *((large - small) // 2 for small, large in zip(one, three, strict=True))])
@@ -176,9 +177,38 @@ def values(apply: Apply, params: Tree, x: Any) -> list[Any]:
         computed.extend(outputs)
         return outputs
 
-    closed = jax.make_jaxpr(apply)(params, x)
+    closed = trace(apply, params, x)
     interpret(closed.jaxpr, closed.consts, [*jax.tree.leaves(params), *jax.tree.leaves(x)], step)
     return computed
+
+
+class Step(NamedTuple):
+    """How one of the `values` came about."""
+
+    primitive: str
+    inputs: tuple[int, ...]  # numbers of values; PARAMETER, INPUT or CONSTANT where it is none
+    params: dict[str, Any]  # of the primitive
+
+
+PARAMETER, INPUT, CONSTANT = -1, -2, -3
+
+
+def steps(apply: Apply, params: Tree, x: Any) -> list[Step]:
+    """Returns how each of the `values` came about, in the same order, without computing anything."""
+    taken: list[Step] = []
+
+    def step(place: int, equation: JaxprEqn, inputs: list[int]) -> list[int]:
+        inner = _transparent(equation)
+        if inner is not None:
+            return interpret(inner.jaxpr, [CONSTANT] * len(inner.consts), inputs, step, lambda value: CONSTANT)
+        first = len(taken)
+        taken.extend(Step(equation.primitive.name, tuple(inputs), equation.params) for _ in equation.outvars)
+        return list(range(first, len(taken)))
+
+    closed = trace(apply, params, x)
+    inputs = [PARAMETER] * len(jax.tree.leaves(params)) + [INPUT] * len(jax.tree.leaves(x))
+    interpret(closed.jaxpr, [CONSTANT] * len(closed.consts), inputs, step, lambda value: CONSTANT)
+    return taken
 
 
 def _transparent(equation: JaxprEqn) -> ClosedJaxpr | None:

@@ -120,7 +120,8 @@ def expect(value: Json, schema: Schema, what: str) -> Json:
         schema: a type or a union of types (`str`, `int | None`; `float` takes whole numbers too, `object`
             anything; true and false are not numbers); a text or a number that the value must equal; `[schema]` for a
             list; `{"name": schema, "other?": schema}` for an object, whose members with a question mark may be absent
-            (more members than named are let pass); `str` in place of a name stands for all other names.
+            (more members than named are let pass); `str` in place of a name stands for all other names;
+            `(schema, None)` for a value that may also be null.
         what: the file, for messages.
 
     Raises:
@@ -152,6 +153,9 @@ def _expect(value: Json, schema: Schema, what: str, where: Where) -> None:
         for name in schema:
             if name is not str and not name.endswith("?") and name not in value:
                 raise ArtifactError(f"{what}: '{_field((*where, name))}' is missing")
+    elif isinstance(schema, tuple):
+        if value is not None:
+            _expect(value, schema[0], what, where)
     elif isinstance(schema, list):
         if not isinstance(value, list):
             raise _unexpected(value, "a list", what, where)

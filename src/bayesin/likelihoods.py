@@ -2,6 +2,7 @@
 
     Categorical   log p(y | f) = f_y − logsumexp(f)
     Normal        log p(y | f) = −Σ_d [ ½ log 2π + log σ + (y_d − f_d)² / (2σ²) ]
+    NormalHead    the same with σ an output of the network, for each example its own
 
 The same object serves `fit_vi`, `fit_ensemble`, `fit_hmc`, `evaluate` and `barrier`. A likelihood of your own is a
 frozen value with one method:
@@ -18,6 +19,7 @@ What it may have besides:
     target_dtype                    what targets are stored as; by default int32 for whole numbers, else float32
     score(outputs, targets)         what a person wants to see, with its name in `score_name`
     log_probs(outputs)              log-probabilities of the classes, for a classifier
+    moments(outputs)                mean and std of the normal distribution of each target, for real targets
     parameters(), at(parameters)    numbers of its own, and the likelihood with other values for them (traced ones
                                     too); they are learned with the weights unless `learned` is False
     columns()                       what a trace shows of these numbers, by name; by default the numbers themselves
@@ -34,6 +36,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Num
 
 from .errors import ConfigError, DataError, ModelError, did_you_mean, first_line
+from .inputs import describe, shapes_of
 from .trees import Tree
 
 _HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
@@ -116,6 +119,10 @@ class Normal:
         terms = _HALF_LOG_TWO_PI + log_std + 0.5 * jnp.square(residual * jnp.exp(-log_std))
         return -terms.reshape(len(outputs), -1).sum(-1)
 
+    def moments(self, outputs: Float[Array, "..."]) -> tuple[Float[Array, "..."], Any]:
+        """Mean and std of the targets."""
+        return outputs, self.std
+
     def score(self, outputs: Float[Array, "batch ..."], targets: Num[Array, "batch ..."]) -> Float[Array, ""]:
         """The mean squared error."""
         return jnp.mean(jnp.square(outputs - targets.reshape(outputs.shape).astype(outputs.dtype)))
@@ -138,6 +145,61 @@ class Normal:
 
     def columns(self) -> dict[str, Any]:
         return {"noise": self.std}
+
+
+@dataclass(frozen=True)
+class NormalHead:
+    """Regression with a noise of each example's own: outputs are the means, then the logarithms of the stds.
+
+    For targets of d numbers the network has 2d outputs, on its last axis. `smallest` is added to every std, so that
+    no example can be explained without noise.
+
+    Example:
+        >>> outputs = jnp.array([[1.0, math.log(2.0)]])
+        >>> float(NormalHead(smallest=1e-9).log_likelihood(outputs, jnp.ones(1))[0])
+        -1.612...
+    """
+
+    smallest: float = 1e-3
+
+    score_name = "mse"
+    target_dtype = np.float32
+
+    def __post_init__(self):
+        if not (math.isfinite(self.smallest) and self.smallest > 0):
+            raise ConfigError(f"the smallest std of NormalHead must be positive, not {self.smallest!r}")
+
+    def log_likelihood(
+        self, outputs: Float[Array, "batch ..."], targets: Num[Array, "batch ..."]
+    ) -> Float[Array, " batch"]:
+        means, log_stds = self._parts(outputs)
+        residual = means - targets.reshape(means.shape).astype(means.dtype)
+        terms = _HALF_LOG_TWO_PI + log_stds + 0.5 * jnp.square(residual * jnp.exp(-log_stds))
+        return -terms.reshape(len(outputs), -1).sum(-1)
+
+    def moments(self, outputs: Float[Array, "..."]) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+        """Means and stds of the targets."""
+        means, log_stds = self._parts(outputs)
+        return means, jnp.exp(log_stds)
+
+    def score(self, outputs: Float[Array, "batch ..."], targets: Num[Array, "batch ..."]) -> Float[Array, ""]:
+        """The mean squared error of the means."""
+        means, _ = self._parts(outputs)
+        return jnp.mean(jnp.square(means - targets.reshape(means.shape).astype(means.dtype)))
+
+    def check(self, output_shape: tuple[int, ...], targets: Any) -> None:
+        wanted = math.prod(targets.shape[1:])
+        if not output_shape or math.prod(output_shape) != 2 * wanted or output_shape[-1] % 2:
+            raise DataError(
+                f"a mean and a std for targets of shape {tuple(targets.shape[1:])} are {2 * wanted} outputs, means "
+                f"first; the network has {tuple(output_shape)}"
+            )
+        if not np.isfinite(np.asarray(targets)).all():
+            raise DataError("a target is NaN or infinite")
+
+    def _parts(self, outputs: Float[Array, "..."]) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+        means, log_stds = jnp.split(jnp.asarray(outputs), 2, axis=-1)
+        return means, jnp.logaddexp(log_stds, jnp.asarray(math.log(self.smallest), log_stds.dtype))
 
 
 @dataclass(frozen=True)
@@ -244,13 +306,10 @@ def check_outputs(
         DataError: the targets do not fit the outputs.
     """
     x, y = data
-    two = jax.ShapeDtypeStruct((2, *x.shape[1:]), jnp.asarray(x[:1]).dtype)
     try:
-        outputs = jax.eval_shape(apply, params, two)
+        outputs = jax.eval_shape(apply, params, shapes_of(x, 2))
     except Exception as error:  # whatever a user's network raises while it is traced
-        raise ModelError(
-            f"{name} cannot be applied to inputs of shape {tuple(x.shape[1:])}: {first_line(error)}"
-        ) from error
+        raise ModelError(f"{name} cannot be applied to inputs of shape {describe(x)}: {first_line(error)}") from error
     if not hasattr(outputs, "shape") or not outputs.shape or outputs.shape[0] != 2:
         raise ModelError(
             f"{name} returns shape {getattr(outputs, 'shape', type(outputs).__name__)} for two inputs; "
@@ -261,9 +320,8 @@ def check_outputs(
         likelihood.check(shape, y)  # pyright: ignore
         return shape
     # A likelihood without a check of its own must at least be traceable and return one number for each example.
-    targets = jax.ShapeDtypeStruct((2, *y.shape[1:]), jnp.asarray(y[:1]).dtype)
     try:
-        terms = jax.eval_shape(lambda f, y: negative_log_likelihood(likelihood, f, y), outputs, targets)
+        terms = jax.eval_shape(lambda f, y: negative_log_likelihood(likelihood, f, y), outputs, shapes_of(y, 2))
     except Exception as error:
         raise DataError(
             f"the likelihood cannot be computed from outputs {shape} and targets {tuple(y.shape[1:])}: "

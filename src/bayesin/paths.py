@@ -34,7 +34,7 @@ from scipy.optimize import linear_sum_assignment
 
 from .errors import ConfigError, ModelError, PosteriorError
 from .posteriors import Gaussian, LowRankGaussian, Posterior, Samples, is_posterior
-from .trees import Tree, check_same_structure, common_dtype, flatten, is_float
+from .trees import Tree, check_not_narrowed, check_same_structure, common_dtype, flatten, is_float
 
 Scalar = float | Float[Array, ""]
 
@@ -159,6 +159,8 @@ def is_point(posterior: Gaussian | LowRankGaussian) -> bool:
 
 def _ends(p: Posterior | Tree, q: Posterior | Tree) -> tuple[Gaussian | LowRankGaussian, Gaussian | LowRankGaussian]:
     """The two as Gaussians of one kind, with the same parameters in the same precision."""
+    for end in (p, q):
+        check_not_narrowed(end, "an end of a path")
     start, end = (end if isinstance(end, LowRankGaussian) else as_gaussian(end) for end in (p, q))
     _check_same_parameters(start.mean, end.mean)
     # A wider precision holds every number of a narrower one exactly.
@@ -176,6 +178,8 @@ def _partners(p: Samples, q: Samples) -> tuple[Samples, Samples]:
             f"sets of {len(p)} and {len(q)} samples have no path member by member; take equally many, or fold both "
             "with bayesin.compact"
         )
+    for end in (p, q):
+        check_not_narrowed(end, "an end of a path")
     _check_same_parameters(p.params, q.params)
     dtypes = jax.tree.map(common_dtype, p.params, q.params)
     start, end = (jax.tree.map(jnp.asarray, samples.params, dtypes) for samples in (p, q))

@@ -32,6 +32,30 @@ def check_key(key: object) -> None:
         raise ConfigError(f"a key comes from jax.random, not {key!r:.60}; write {instead}")
 
 
+def seed_key(seed: int) -> PRNGKey:
+    """Returns the key of a seed: every whole number below 2⁶⁴ has a stream of its own.
+
+    `jax.random.key` keeps the low 32 bits alone unless x64 is on. Below 2³² both give the same key.
+
+    Raises:
+        ConfigError: the seed is negative, or has more than 64 bits.
+
+    Example:
+        >>> [jax.random.key_data(seed_key(seed)).tolist() for seed in (7, (3 << 32) + 7)]
+        [[0, 7], [3, 7]]
+    """
+    words = np.array(divmod(check_seed(seed), 1 << 32), np.uint32)
+    length = jax.random.key_data(jax.random.key(0)).size  # some generators have the same words twice
+    return jax.random.wrap_key_data(jnp.asarray(np.tile(words, length // 2)))
+
+
+def check_seed(seed: int) -> int:
+    """Returns the seed, or raises `ConfigError` where it is no whole number of at most 64 bits."""
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 1 << 64:
+        raise ConfigError(f"a key is a whole number from 0 to 2^64 - 1, not {seed!r:.60}")
+    return seed
+
+
 def generator(key: PRNGKey, *stream: str | int) -> np.random.Generator:
     """Returns the host generator of a key and a stream of it; the same key and stream give the same numbers.
 

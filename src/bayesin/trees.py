@@ -10,8 +10,9 @@ from typing import Any
 
 import jax
 import jax.tree_util as jtu
+import numpy as np
 
-from .errors import ModelError
+from .errors import ModelError, PosteriorError
 
 Tree = Any  # a nested dict of arrays; any pytree of arrays where only paths matter
 Flat = dict[str, Any]
@@ -89,6 +90,30 @@ def check_same_structure(first: Tree, second: Tree, what: str) -> None:
 def is_float(dtype: Any) -> bool:
     """Whether a leaf of this dtype is a weight; integers are counters, which stay as they are."""
     return jax.numpy.issubdtype(dtype, jax.numpy.inexact)
+
+
+def check_not_narrowed(tree: Tree, what: str) -> None:
+    """Raises `PosteriorError` where JAX would change a number: it keeps 32 bits of 64 unless x64 is on.
+
+    Numbers that 32 bits hold exactly, as zeros and small counts, are let pass.
+
+    Example:
+        >>> check_not_narrowed({"w": np.array([2, 2**40])}, "the mean")
+        Traceback (most recent call last):
+        bayesin.errors.PosteriorError: the mean: 'w' holds int64, which JAX rounds to int32; convert it, or use x64
+    """
+    for path, leaf in flatten(tree).items():
+        if not isinstance(leaf, np.ndarray | np.generic) or leaf.dtype.itemsize != 8:
+            continue
+        narrow = jax.dtypes.canonicalize_dtype(leaf.dtype)
+        if narrow == leaf.dtype:
+            continue
+        with np.errstate(all="ignore"):
+            same = np.array_equal(leaf.astype(narrow).astype(leaf.dtype), leaf)
+        if not same:
+            raise PosteriorError(
+                f"{what}: '{path}' holds {leaf.dtype}, which JAX rounds to {narrow}; convert it, or use x64"
+            )
 
 
 def common_dtype(*values: Any) -> Any:

@@ -24,6 +24,7 @@ class Browser:
 
     def __init__(self, context):
         self.page = context.new_page()
+        self.shown: tuple[str, int, str] | None = None
         self.problems: list[str] = []
         self.requests: list[str] = []
         self.page.on("console", lambda message: self._note(f"console {message.type}: {message.text}"))
@@ -45,6 +46,15 @@ class Browser:
         self.page.goto(path.resolve().as_uri())
         self.page.wait_for_selector("html[data-ready=yes]", timeout=60_000)
         self.page.wait_for_timeout(300)  # frames that the page asked for
+        self.shown = (self.page.url, width, theme)
+        return self.page
+
+    def keep(self, path: Path):
+        """The page as a test before left it, where it shows this one at the usual size: to draw it takes seconds."""
+        if self.shown != (path.resolve().as_uri(), 1280, "light"):
+            return self.open(path)
+        self.problems.clear()
+        self.requests.clear()
         return self.page
 
 

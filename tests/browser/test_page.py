@@ -10,7 +10,7 @@ from report_data import HOSTILE, synthetic
 PLOTS = {
     "barrier-nll", "barrier-accuracy", "barrier-ece", "calibration", "confusion-naive", "confusion-aligned", "plane",
     "history", "moved", "similarity-before", "similarity-after", "correlation", "stds", "swaps", "folded-stds",
-    "std-layers", "snr", "seconds",
+    "std-layers", "snr", "seconds", "hero", "selective", "entropies", "reliability", "coverage",
 }  # fmt: skip
 
 
@@ -32,7 +32,7 @@ def drawn(page) -> dict[str, int]:
 
 
 @pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (768, "dark"), (320, "light")])
-def test_every_plot_is_drawn_and_nothing_overflows(browser, path, width, theme):
+def test_every_plot_is_drawn_nothing_overflows_and_no_request_leaves_the_machine(browser, path, width, theme):
     page = browser.open(path, width=width, theme=theme)
     marks = drawn(page)
     assert set(marks) == PLOTS
@@ -42,17 +42,13 @@ def test_every_plot_is_drawn_and_nothing_overflows(browser, path, width, theme):
     for name in PLOTS:
         box = page.locator(f'[data-plot="{name}"]').bounding_box()
         assert box["x"] >= 0 and box["x"] + box["width"] <= width and box["height"] > 80, (name, box)
-    assert browser.problems == []
-
-
-def test_no_request_leaves_the_machine(browser, path):
-    page = browser.open(path)
-    page.locator("#theme").click()
     page.locator("#tau").press("ArrowRight")
+    page.locator("#theme").click()
     page.wait_for_timeout(200)
-    assert {url.split(":")[0] for url in browser.requests} <= {"file", "data", "blob"}
+    assert {url.split(":")[0] for url in browser.requests} <= {"file", "data", "blob"}  # none leaves the machine
     assert sum(url.startswith("file:") for url in browser.requests) == 1
     assert browser.problems == []
+    browser.shown = None  # in the other theme
 
 
 def test_the_slider_moves_the_numbers(browser, path):
@@ -74,8 +70,8 @@ def test_the_slider_moves_the_numbers(browser, path):
 
 
 def test_play_walks_to_the_end_and_stops(browser, path):
-    page = browser.open(path)
-    page.locator("#tau").evaluate("node => { node.value = 22; node.dispatchEvent(new Event('input')); }")
+    page = browser.keep(path)
+    page.locator("#tau").evaluate("node => { node.value = 16; node.dispatchEvent(new Event('input')); }")
     button = page.locator(".slider button")
     button.click()
     assert button.inner_text() == "Pause"
@@ -88,7 +84,7 @@ def test_play_walks_to_the_end_and_stops(browser, path):
 
 
 def test_a_click_on_a_curve_moves_the_slider(browser, path):
-    page = browser.open(path)
+    page = browser.keep(path)
     page.locator('[data-plot="barrier-accuracy"]').scroll_into_view_if_needed()
     box = page.locator('[data-plot="barrier-accuracy"] .nsewdrag').bounding_box()
     page.mouse.move(box["x"] + 0.25 * box["width"], box["y"] + 0.5 * box["height"])
@@ -99,7 +95,7 @@ def test_a_click_on_a_curve_moves_the_slider(browser, path):
 
 
 def test_test_and_training_set(browser, path):
-    page = browser.open(path)
+    page = browser.keep(path)
     first = page.evaluate("document.querySelector('[data-plot=barrier-nll]').data.at(-1).y[0]")
     page.locator("#barrier input[value=test]").press("ArrowRight")
     page.wait_for_timeout(200)
@@ -111,11 +107,46 @@ def test_test_and_training_set(browser, path):
 
 
 def test_the_group_is_chosen(browser, path):
-    page = browser.open(path)
+    page = browser.keep(path)
     page.evaluate("document.querySelector('[data-plot=correlation]').data[0].x[0] = 99")
     page.locator("#group").select_option("g1")
     page.wait_for_timeout(200)
     assert page.evaluate("document.querySelector('[data-plot=correlation]').data[0].x[0]") != 99
+
+
+def test_the_matching_plays_sweep_by_sweep(browser, path):
+    page = browser.open(path)
+    corner = "document.querySelector('[data-plot=similarity-after]').data[0].z[0][0]"
+    frames = synthetic()["alignment"]["similarity"]["g0"]
+    whole = [frames["before"], *frames["between"], frames["after"]]
+    assert page.evaluate(corner) == whole[-1][0][0]  # it begins where the search ended
+    for step in (0, 2, 3):
+        page.locator("#sweep").evaluate(f"node => {{ node.value = {step}; node.dispatchEvent(new Event('input')); }}")
+        page.wait_for_timeout(150)
+        assert page.evaluate(corner) == pytest.approx(whole[step][0][0])
+    button = page.locator(".sweeps button")
+    button.click()
+    assert button.inner_text() == "Pause"
+    page.wait_for_timeout(3 * 650 + 900)
+    assert button.inner_text() == "Play" and page.locator(".sweeps output").inner_text() == "after"
+    assert browser.problems == []
+
+
+def test_the_curves_stand_beside_the_headline(browser, path):
+    page = browser.open(path, width=1280, height=800)
+    box = page.locator('[data-plot="hero"]').bounding_box()
+    assert box["x"] > 640 and box["y"] + box["height"] <= 800
+
+
+def test_on_a_phone_nothing_is_cut_or_covered(browser, path):
+    page = browser.open(path, width=390, height=844)
+    for link in page.locator("#nav a").all():
+        box = link.bounding_box()
+        assert box["x"] >= 0 and box["x"] + box["width"] <= 390
+    page.locator("#tau").focus()
+    gap = """() => document.querySelector('.slider .ends').getBoundingClientRect().top
+        - document.querySelector('#tau').getBoundingClientRect().bottom"""
+    assert page.evaluate(gap) >= -1  # the focus ring lies inside the slider, whose labels stand below it
 
 
 def test_the_theme_follows_the_system_until_one_is_chosen(browser, path):
@@ -133,6 +164,7 @@ def test_the_theme_follows_the_system_until_one_is_chosen(browser, path):
     page.reload()
     page.wait_for_selector("html[data-ready=yes]")
     assert page.evaluate(colours) == light  # the choice is kept, though the system says dark
+    browser.shown = None
 
 
 def test_the_keyboard_reaches_every_control(browser, path):
@@ -186,7 +218,8 @@ def test_several_runs_have_a_chooser_and_a_table(browser, tmp_path):
     for name in ("one", "two"):
         write_report(tmp_path / name, synthetic(title=f"Run {name}"))
     page = browser.open(write_page(tmp_path / "all.html", [tmp_path / "one", tmp_path / "two"]))
-    assert page.locator("#top tbody tr").count() == 2
+    assert page.locator("#top tbody tr").count() == 4  # each has a barrier and a Gaussian, in tables of their own
+    assert "–" not in page.locator("#top table").all_inner_texts()
     page.locator("#which").select_option("1")
     page.wait_for_timeout(300)
     assert page.locator("h1").inner_text() == "Run two"
@@ -196,7 +229,7 @@ def test_several_runs_have_a_chooser_and_a_table(browser, tmp_path):
 
 def test_a_report_may_have_any_one_section_alone(browser, tmp_path):
     whole = synthetic()
-    sections = ["barrier", "walk", "plane", "alignment", "compact", "posterior", "tables", "run"]
+    sections = ["barrier", "walk", "plane", "alignment", "compact", "evaluation", "posterior", "tables", "run"]
     for section in sections:
         write_report(tmp_path / section, {"title": "Alone", section: whole[section]})
     page = browser.open(write_page(tmp_path / "report.html", [tmp_path / section for section in sections]))
@@ -214,7 +247,7 @@ def test_a_point_and_a_single_path(browser, tmp_path):
     report = {"title": "Bare", "barrier": {"sets": {"test": {"naive": curve}}}}
     write_report(tmp_path, report)
     page = browser.open(write_page(tmp_path / "report.html", [tmp_path]))
-    assert set(drawn(page)) == {"barrier-nll"}
+    assert set(drawn(page)) == {"barrier-nll", "hero"}
     assert browser.problems == []
 
 

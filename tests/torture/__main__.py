@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from . import disk, files, guided, kill, load, same, science, together
+from . import disk, edits, files, guided, inject, kill, load, same, science, soak, together
 from .common import Tally, dump, import_everything
 
 # Fault -> (function, tries at count 100), the cheap ones first.
@@ -21,6 +21,7 @@ FAULTS: dict[str, tuple[Callable[[int, Path], list[Tally]], int]] = {
     "flips": (files.flips, 600),
     "checkpoints": (files.checkpoints, 200),
     "guided": (guided.guided, 1000),
+    "edits": (edits.edits, 20_000),
     "members": (same.members, 20),
     "hashes": (same.hash_seeds, 4),
     "two": (together.two_at_once, 4),
@@ -28,9 +29,13 @@ FAULTS: dict[str, tuple[Callable[[int, Path], list[Tally]], int]] = {
     "ten": (together.ten_on_one_campaign, 1),
     "disk": (disk.disk, 8),
     "load": (load.load, 100),
+    "inject": (inject.inject, 100),
     "kill": (kill.kill, 100),
+    "soak": (soak.soak, 3600),
     "train": (lambda count, scratch: kill.kill(count, scratch, ("train",)), 20),  # the shortest of them
 }
+
+APART = ("train", "soak")  # by name alone: a part of another, and an hour long
 
 
 def main() -> int:
@@ -42,11 +47,12 @@ def main() -> int:
     if unknown := set(flags.faults) - set(FAULTS):
         parser.error(f"there is no fault '{min(unknown)}'; choose from {', '.join(FAULTS)}")
     scratch = Path(tempfile.mkdtemp(prefix="bayesin-torture-"))
-    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(scratch / "compiled"))
+    # A cache of its own: a quota or a kill may cut entries, which JAX writes in place, and others share theirs.
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(scratch / "compiled")
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     rows: list[dict] = []
     try:
-        for name in flags.faults or [name for name in FAULTS if name != "train"]:
+        for name in flags.faults or [name for name in FAULTS if name not in APART]:
             function, usual = FAULTS[name]
             began = time.monotonic()
             found = _apart(function, max(1, usual * flags.count // 100), scratch / name)

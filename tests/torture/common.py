@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -78,10 +78,18 @@ def import_everything() -> None:
         import sklearn.datasets  # noqa: F401
 
 
-def start(argv: list[str], log: Path, *, limit: int | None = None, cwd: Path | None = None) -> Child:
+def start(
+    argv: list[str],
+    log: Path,
+    *,
+    limit: int | None = None,
+    cwd: Path | None = None,
+    prepared: Callable[[], Any] | None = None,
+) -> Child:
     """Runs a verb in a fork of this process, which has imported everything and started nothing.
 
-    So a random moment is a moment of work, not of importing. `limit` bounds the size of files, as a quota does.
+    So a random moment is a moment of work, not of importing. `limit` bounds the size of files, as a quota does;
+    `prepared` is called in the fork before the verb.
     """
     import_everything()
     import bayesin.cli.main
@@ -108,6 +116,8 @@ def start(argv: list[str], log: Path, *, limit: int | None = None, cwd: Path | N
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
         os.write(begins, b".")
         os.close(begins)
+        if prepared is not None:
+            prepared()
         code = bayesin.cli.main.main(argv)
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 1

@@ -43,7 +43,7 @@ def _can_mount(scratch: Path) -> bool:
 
 
 def _inside(count: int, scratch: Path) -> list[Tally]:
-    given, small = prepare(scratch), scratch / "small"
+    given, small = prepare(scratch, VERBS[:count]), scratch / "small"
     small.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(small)], check=True)
     wanted = {}
@@ -51,9 +51,10 @@ def _inside(count: int, scratch: Path) -> list[Tally]:
         child = run(JOBS[name].command(given, small / "cut"), scratch / "whole.log")
         if child.code:
             raise RuntimeError(child.said)
-        wanted[name] = _compared(JOBS[name], small / "cut")
-        shutil.rmtree(small / "cut")
-    shutil.copytree(given / "two", small / "earlier")  # what was there before must stay as it is
+        found = _compared(JOBS[name], small / "cut")
+        shutil.rmtree(small / "cut") if wanted else os.replace(small / "cut", small / "earlier")
+        wanted[name] = found
+    # What was there before must stay as it is.
     kept, draws = contents(small / "earlier"), random.Random(5)
     tallies = [Tally(name) for name in NAMES]
     for number in range(count):

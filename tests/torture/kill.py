@@ -17,12 +17,18 @@ from .verbs import JOBS, Job, prepare
 SIGNALS = {"SIGKILL": signal.SIGKILL, "SIGTERM": signal.SIGTERM, "Ctrl-C": signal.SIGINT}
 
 
-def kill(count: int, scratch: Path, jobs: tuple[str, ...] = tuple(JOBS), seed: int = 0) -> list[Tally]:
+def kill(
+    count: int,
+    scratch: Path,
+    jobs: tuple[str, ...] = tuple(JOBS),
+    signals: tuple[str, ...] = tuple(SIGNALS),
+    seed: int = 0,
+) -> list[Tally]:
     """`count` kills, and a sixth as many of the gentler signals, spread evenly over the verbs."""
-    given = prepare(scratch) if any(not name.startswith("train") for name in jobs) else scratch
+    given = prepare(scratch, jobs)
     draws = random.Random(seed)
     whole_runs = {name: _undisturbed(JOBS[name], given, scratch) for name in jobs}
-    tallies = [Tally(f"{kind} of {name}") for kind in SIGNALS for name in jobs]
+    tallies = [Tally(f"{kind} of {name}") for kind in signals for name in jobs]
     for place, tally in enumerate(tallies):
         kind, name = tally.fault.split(" of ")
         wanted = count if kind == "SIGKILL" else -(-count // 6)

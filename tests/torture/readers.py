@@ -103,14 +103,13 @@ def _metrics(path: Path) -> Any:
 
 
 def _run(path: Path) -> Any:
-    """A run that is done, as `bayesin train` finds it."""
-    from bayesin.lab.runs import RunConfig, run
+    """A run that is done, as `bayesin train` and campaigns find it."""
+    from bayesin.lab.runs import finished
 
     for name in ("config.json", "provenance.json", "results.json", "posterior-0.safetensors"):
         if name != path.name:
             shutil.copy(FIXTURES / "run-v1" / name, path.parent / name)
-    config = RunConfig.from_json(json.loads((FIXTURES / "run-v1" / "config.json").read_text()))
-    return run(config, path.parent, prepared=(None, None)).results  # pyright: ignore[reportArgumentType]
+    return finished(path.parent).results
 
 
 def _report(path: Path) -> Any:

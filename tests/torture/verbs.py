@@ -1,6 +1,6 @@
 """The verbs that are disturbed, each as a tiny job; one line adds another."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +11,8 @@ TRAIN = ["train", *TINY, "--batch", "50", "--quiet", "--epochs", "40", "--member
 HMC = ["train", *TINY, "--quiet", "--method", "hmc", "--samples", "12", "--burn-in", "4", "--steps", "5"]
 HMC += ["--step-size", "0.01", "--draws-per-file", "3"]
 
+BARRIER = ["barrier", "--samples", "2", "--taus", "3", "--sets", "test"]
+
 
 @dataclass(frozen=True)
 class Job:
@@ -19,6 +21,7 @@ class Job:
     name: str
     command: Callable[[Path, Path], list[str]]  # (inputs, folder to fill)
     ignored: tuple[str, ...] = ()  # files that hold clocks
+    reads: bool = False  # whether it has inputs, which `prepare` makes
 
 
 JOBS = {
@@ -30,11 +33,18 @@ JOBS = {
             "compact",
             lambda given, out: ["compact", str(given / "many"), "--quiet", "--out", str(out)],
             ("report.json", "report.html"),
+            reads=True,
         ),
         Job(
             "align",
             lambda given, out: ["align", str(given / "two"), f"{given / 'two'}#1", "--quiet", "--out", str(out)],
             ("alignment.safetensors",),
+            reads=True,
+        ),
+        Job(
+            "barrier",
+            lambda given, out: [*BARRIER, str(given / "two"), f"{given / 'two'}#1", "--quiet", "--out", str(out)],
+            ("report.json", "report.html"),
         ),
         Job(
             "reproduce",
@@ -44,15 +54,18 @@ JOBS = {
         Job(
             "report",
             lambda given, out: ["report", str(given / "barrier.json"), "--quiet", "--out", str(out / "page.html")],
+            reads=True,
         ),
     )
 }
 
 
-def prepare(folder: Path) -> Path:
-    """Makes what the verbs read: two posteriors, an ensemble, a barrier."""
+def prepare(folder: Path, names: Iterable[str]) -> Path:
+    """Makes what these verbs read, if they do: two posteriors, an ensemble, a barrier."""
     given = folder / "given"
     given.mkdir(parents=True)
+    if not any(JOBS[name].reads for name in names):
+        return given
     log = folder / "prepare.log"
     short = ["train", *TINY, "--batch", "50", "--quiet", "--epochs", "4"]
     must([*short, "--members", "2", "--out", str(given / "two")], log)

@@ -2,17 +2,26 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-import jax
 import tyro
 
 from ..errors import ConfigError
-from ..lab.runs import AlignedPair, ModelChoice, PosteriorPair, align_pair, find_posterior, load_pair
+from ..lab.runs import (
+    BY_DATA,
+    AlignedPair,
+    CostName,
+    ModelChoice,
+    PosteriorPair,
+    align_pair,
+    find_posterior,
+    load_pair,
+)
+from ..randomness import seed_key
 from ..store import save_alignment, save_posterior
 from .main import Common
 from .output import Output
-from .output_dir import begin_writing, result_folder
+from .output_dir import result_folder
 
 FILES = ("alignment.safetensors", "posterior-0.safetensors")
 
@@ -31,8 +40,9 @@ class Align(ModelChoice, Common):
     """Run folder or safetensors file whose units are moved."""
     out: Path | None = None
     """Folder for posterior-0.safetensors (the source, moved) and alignment.safetensors. Needed."""
-    cost: Literal["wasserstein", "means", "kl"] = "wasserstein"
-    """What is made small: the W2 distance, the distance of the means, or the KL divergence."""
+    cost: CostName = "wasserstein"
+    """What is made small: the W2 distance, the distance of the means, the KL divergence, the difference of what units
+    compute on training inputs (activations), or W2 and that in equal parts (blend)."""
     restarts: int = 1
     """Number of starts, of which the best is kept."""
     max_sweeps: int = 100
@@ -48,34 +58,44 @@ class Align(ModelChoice, Common):
         if not self.target or not self.source or self.out is None:
             raise ConfigError("needs two posteriors and a place: bayesin align TARGET SOURCE --out FOLDER")
         target, source = find_posterior(self.target), find_posterior(self.source)
-        with result_folder(self.out, FILES, [target.path, source.path], force=self.force) as places:
-            pair = load_pair(target, source, self, spec=self.spec)
+        with result_folder(self.out, FILES, [target.path, source.path], force=self.force) as place:
+            pair = load_pair(target, source, self, spec=self.spec, data_needed=self.cost in BY_DATA)
             search = {"cost": self.cost, "restarts": self.restarts, "max_sweeps": self.max_sweeps, "key": self.key}
-            aligned = align_and_show(out, pair, **search)
+            aligned = align_with_bar(out, pair, **search)
             settings = search | {"target": str(target.path), "source": str(source.path)} | aligned.numbers
-            alignment_to, moved_to = places
-            begin_writing(places)
-            save_alignment(alignment_to, aligned.alignment.perms, pair.spec, settings=settings)
+            save_alignment(place / FILES[0], aligned.alignment.perms, pair.spec, settings=settings)
             metadata = source.metadata | {"aligned_to": str(target.path)}
-            save_posterior(moved_to, aligned.alignment.posterior, spec=pair.spec, metadata=metadata)
+            save_posterior(place / FILES[1], aligned.alignment.posterior, spec=pair.spec, metadata=metadata)
+        show_alignment(out, aligned)
+        alignment_to, moved_to = (self.out / name for name in FILES)
         out.line(f"Wrote {moved_to} and {alignment_to}")
         return {"posterior": str(moved_to), "alignment": str(alignment_to)} | settings
 
 
-def align_and_show(
-    out: Output, pair: PosteriorPair, *, key: int, cost: str = "wasserstein", restarts: int = 1, max_sweeps: int = 100
+def align_with_bar(
+    out: Output,
+    pair: PosteriorPair,
+    *,
+    key: int,
+    cost: CostName = "wasserstein",
+    restarts: int = 1,
+    max_sweeps: int = 100,
 ) -> AlignedPair:
-    """Aligns while a bar shows the objective, then prints the table of groups and the lines below it."""
+    """Aligns while a bar shows the objective."""
     with out.progress("aligning", None) as bar:
-        aligned = align_pair(
+        return align_pair(
             pair,
-            key=jax.random.key(key),
+            key=seed_key(key),
             cost=cost,
             restarts=restarts,
             max_sweeps=max_sweeps,
             on_sweep=lambda sweep: bar.update(0, f"objective {sweep.objective:.6g}"),
         )
-    numbers = aligned.numbers
+
+
+def show_alignment(out: Output, aligned: AlignedPair) -> None:
+    """Prints the table of groups and the lines below it."""
+    pair, numbers = aligned.pair, aligned.numbers
     moved, sizes = numbers["moved"], pair.spec.sizes
     rows = [[group, size, moved[group], f"{moved[group] / size:.0%}"] for group, size in sizes.items()]
     rows.append(["all", sum(sizes.values()), sum(moved.values()), ""])
@@ -90,4 +110,3 @@ def align_and_show(
             f"The function is preserved: its outputs on {numbers['checked_on']} changed by at most "
             f"{numbers['function_change']:.1e} of their largest"
         )
-    return aligned

@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import jax
 import tyro
 
 from ..data import Dataset
@@ -12,24 +11,30 @@ from ..errors import ArtifactError, ConfigError
 from ..evaluation import Barrier as BarrierCurve
 from ..evaluation import estimate_seconds
 from ..json_files import plain, read_json, write_json
-from ..lab.report import BARRIER_FORMAT, MeasuredPair, with_plane, write_barrier_report
+from ..lab.report import BARRIER_FORMAT, MeasuredPair, page_files, with_plane, write_barrier_report
 from ..lab.runs import (
     Clock,
+    CostName,
     Measured,
     ModelChoice,
     PosteriorFile,
+    doubts_about_data,
     find_posterior,
     first_of_each_class,
     load_pair,
     measure_barriers,
+    rescaled_path,
 )
 from ..likelihoods import Categorical, Likelihood, Normal
 from ..paths import geodesic, mixture
-from .align import align_and_show
+from ..randomness import seed_key
+from .align import align_with_bar, show_alignment
 from .main import Common
 from .output import Output, duration
+from .output_dir import numbers_without_page, result_folder
 
 NUMBERS = "barrier.json"
+PAGE = page_files("barrier", "barrier-train", "plane")
 SETS = {"test": "Test set", "train": "Training set"}
 LONG = 60.0  # seconds; a longer measurement is announced
 IMAGES = 10  # test images on the page, one of each class
@@ -50,6 +55,10 @@ class Barrier(ModelChoice, Common):
     """Run folder or safetensors file at τ = 1."""
     align: bool = False
     """Also align the second posterior to the first, and measure again."""
+    cost: CostName = "wasserstein"
+    """With --align, what it makes small: W2, the distance of means, KL, activations on training inputs, or blend."""
+    rescale: bool = False
+    """With --align, also measure the path on which every unit keeps the spread that it has at both ends."""
     control: bool = False
     """Also measure the mixture path, whose barrier is zero whatever the posteriors are."""
     sets: Literal["both", "test", "train"] = "both"
@@ -74,11 +83,36 @@ class Barrier(ModelChoice, Common):
     def run(self, out: Output) -> dict[str, Any]:
         if not self.first or not self.second:
             raise ConfigError("needs two posteriors: bayesin barrier FIRST SECOND --align")
-        numbers = _numbers_file(self.out)
+        if not self.align and (self.rescale or self.cost != "wasserstein"):
+            raise ConfigError("--cost and --rescale are for what --align moved; add --align")
+        numbers = numbers_file(self.out)
         files = find_posterior(self.first), find_posterior(self.second)
+        if numbers == self.out:  # the numbers alone
+            measured, result, _ = self._run(out, files)
+            write_json(numbers, result)
+            page = failure = None
+        else:
+            with result_folder(self.out, [NUMBERS], [], force=True, gone=PAGE) as place:
+                measured, result, clock = self._run(out, files)
+                write_json(place / NUMBERS, result)
+                draw = lambda: self._write_page(out, place, measured, files, clock)  # noqa: E731
+                wanted = self.page and out.can_draw()
+                page, failure = numbers_without_page(place, draw) if wanted else (None, None)
+        self._show(out, measured)
+        opened = "" if page is None else f"; open {(self.out / page).resolve().as_uri()}"
+        out.line(f"Wrote {numbers}{opened}")
+        if failure is not None:
+            raise failure
+        return result | {"file": str(numbers), "page": None if page is None else str(self.out / page)}
+
+    def _run(
+        self, out: Output, files: tuple[PosteriorFile, PosteriorFile]
+    ) -> tuple[MeasuredPair, dict[str, Any], Clock]:
         pair = load_pair(*files, self, spec=self.spec, symmetry=self.align, data_needed=True)
+        if doubts := doubts_about_data(pair.data, *files):
+            out.warn(doubts)
         measured = MeasuredPair(pair, {}, prior_variance=files[0].prior_variance)
-        likelihood = self._likelihood(measured.data)
+        self._likelihood(measured.data)  # which refuses what lacks a setting, before anything is measured
         result: dict[str, Any] = {"format": BARRIER_FORMAT, "version": 1}
         result |= {"first": str(files[0].path), "second": str(files[1].path)}
         result |= {"samples": self.samples, "taus": self.taus, "key": self.key}
@@ -86,23 +120,28 @@ class Barrier(ModelChoice, Common):
         clock = Clock()
         if self.align:
             with clock("align"):
-                aligned = align_and_show(out, pair, key=self.key, restarts=self.restarts)
+                aligned = align_with_bar(out, pair, key=self.key, cost=self.cost, restarts=self.restarts)
             measured, paths = replace(measured, aligned=aligned), aligned.paths
-            result["alignment"] = aligned.numbers
+            result["alignment"] = aligned.numbers | {"cost": self.cost}
+            if self.rescale:
+                with clock("rescale"):
+                    paths["rescaled"] = rescaled_path(paths["aligned"], pair, key=seed_key(self.key))
         if self.control:
             paths["mixture"] = mixture(pair.target, pair.source)
         with clock("measure"):
-            measured = replace(measured, barriers=self._measure(out, measured, paths, likelihood))
-        result["sets"] = plain(measured.barriers)
-        write_json(numbers, result)
-        page = None
-        if self.page and numbers != self.out and out.can_draw():
-            page = self._write_page(out, measured, files, likelihood, clock)
-        out.line(f"Wrote {numbers}" if page is None else f"Wrote {numbers}; open {page.resolve().as_uri()}")
-        return result | {"file": str(numbers), "page": None if page is None else str(page)}
+            measured = replace(measured, barriers=self._measure(out, measured, paths))
+        return measured, result | {"sets": plain(measured.barriers)}, clock
+
+    def _show(self, out: Output, measured: MeasuredPair) -> None:
+        if measured.aligned is not None:
+            show_alignment(out, measured.aligned)
+        for name, kinds in measured.barriers.items():
+            columns = ["path", "barrier", "at τ", "over mean", "losses", "accuracy, %"]  # fits 80 characters
+            rows = [[kind, *_row(curve)] for kind, curve in kinds.items()]
+            out.table(f"{SETS[name]}: loss on the way, nats per example", columns, rows)
 
     def _measure(
-        self, out: Output, measured: MeasuredPair, paths: dict[str, Any], likelihood: Likelihood
+        self, out: Output, measured: MeasuredPair, paths: dict[str, Any]
     ) -> dict[str, dict[str, BarrierCurve]]:
         data = measured.data
         images = () if data.classes is None else first_of_each_class(data.y_test)[:IMAGES]
@@ -111,20 +150,15 @@ class Barrier(ModelChoice, Common):
         sets = {name: examples for name, examples in sets.items() if self.sets in ("both", name)}
         self._announce(out, measured, [examples.x for examples in sets.values()], len(paths))
         with out.progress("measuring", None) as bar:
-            curves = measure_barriers(
+            return measure_barriers(
                 paths,
                 measured.model.apply,
                 sets,
-                key=jax.random.key(self.key),
+                key=seed_key(self.key),
                 taus=self.taus,
                 on_point=lambda done, points, note: bar.update(done, note, points),
-                likelihood=likelihood,
+                likelihood=self._likelihood(data),
             )
-        for name, kinds in curves.items():
-            columns = ["path", "barrier", "at τ", "over mean", "losses", "accuracy, %"]  # fits 80 characters
-            rows = [[kind, *_row(curve)] for kind, curve in kinds.items()]
-            out.table(f"{SETS[name]}: loss on the way, nats per example", columns, rows)
-        return curves
 
     def _announce(self, out: Output, measured: MeasuredPair, inputs: list[Any], paths: int) -> None:
         samples = 1 if measured.points else self.samples
@@ -137,21 +171,16 @@ class Barrier(ModelChoice, Common):
             )
 
     def _write_page(
-        self,
-        out: Output,
-        measured: MeasuredPair,
-        files: tuple[PosteriorFile, ...],
-        likelihood: Likelihood,
-        clock: Clock,
-    ) -> Path:
+        self, out: Output, place: Path, measured: MeasuredPair, files: tuple[PosteriorFile, ...], clock: Clock
+    ) -> str:
         data = measured.data
         with out.progress("plane", None) as bar, clock("plane"):
             measured = with_plane(
                 measured,
-                key=jax.random.key(self.key),
+                key=seed_key(self.key),
                 work=2 * self.taus * self.samples * len(data.x_test),
                 on_point=lambda done, points: bar.update(done, "", points),
-                likelihood=likelihood,
+                likelihood=self._likelihood(data),
             )
         shown = {
             "first": files[0].text,
@@ -162,11 +191,12 @@ class Barrier(ModelChoice, Common):
             "points on a path": str(self.taus),
             "key": str(self.key),
             "starts of the alignment": str(self.restarts) if self.align else "",
+            "cost of the alignment": self.cost if self.align else "",
         }
         config = {name: text for name, text in shown.items() if text}
         links = {NUMBERS: "all curves, with errors and settings"}
         with out.progress("writing the page", None):
-            return write_barrier_report(self.out, measured, config=config, seconds=clock.seconds, files=links)
+            return write_barrier_report(place, measured, config=config, seconds=clock.seconds, files=links).name
 
     def _likelihood(self, data: Dataset) -> Likelihood:
         if data.classes is not None:
@@ -176,7 +206,7 @@ class Barrier(ModelChoice, Common):
         return Normal(self.noise)
 
 
-def _numbers_file(path: Path) -> Path:
+def numbers_file(path: Path) -> Path:
     """The file for the numbers. An older result may be replaced, anything else not."""
     if path.suffix in (".html", ".safetensors") or (path.suffix != ".json" and path.is_file()):
         raise ConfigError(f"--out {path}: choose another name, of a folder or of a file that ends in .json")

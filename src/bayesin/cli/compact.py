@@ -1,8 +1,9 @@
 """`bayesin compact`: many samples folded into one Gaussian, after their units were put into a common order."""
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -13,32 +14,37 @@ from ..data import Dataset
 from ..errors import ConfigError
 from ..json_files import write_json
 from ..lab.machine import use_compilation_cache
-from ..lab.report import PREDICTIONS, CompactReport, write_compact_report
+from ..lab.report import PREDICTIONS, CompactReport, page_files, write_compact_report
 from ..lab.runs import (
     Clock,
     ModelChoice,
     PosteriorFile,
     dataset_of,
+    doubts_about_data,
     find_posterior,
     model_of,
     point_of,
+    read_foldable,
     read_posterior,
-    read_samples,
     verified_spec,
 )
 from ..models import Model
-from ..posteriors import Samples
+from ..randomness import seed_key
 from ..store import save_posterior, write_tensors
 from ..symmetry import PermutationSpec
 from .main import Common
 from .output import Output
-from .output_dir import begin_writing, result_folder
+from .output_dir import numbers_without_page, result_folder
 
+CHAINS = ("hmc", "sgmcmc")  # methods whose samples are draws of Markov chains
+HELD_OUT = 10_000  # training examples that a scale is chosen on
 FILES = {
     "permutations.safetensors": "the permutation of every sample",
     "compact.json": "the numbers of the table, and settings",
     "posterior-0.safetensors": "the Gaussian",
 }
+PAGE = page_files("compact")
+SCORES = {"agreement": ".4f", "TV": ".4f", "accuracy": ".2%", "NLL": ".3f", "ECE": ".3f"}  # in the order of `Score`
 
 
 @dataclass(frozen=True)
@@ -46,23 +52,27 @@ class Fold(ModelChoice, Common):
     """Fold SAMPLES into one Gaussian, after moving each onto a common reference.
 
     SAMPLES are the run folder of an ensemble ('bayesin train --method ensemble --members 20 --width 32 --depth 1
-    --out runs/ensemble' trains one) or of HMC, or any safetensors file with samples. Writes the Gaussian as a
-    posterior like any other, the permutation of every sample, and the numbers of the table. On data that are known,
-    the predictions of samples, Gaussians and mean networks are compared.
+    --out runs/ensemble' trains one), of HMC, or of several Gaussians, or any safetensors file with samples. Writes
+    the Gaussian as a posterior like any other, the permutation of every sample, and the numbers of the table. On data
+    that are known, the predictions of samples, Gaussians and mean networks are compared.
     """
 
     samples: Annotated[str, tyro.conf.Positional] = ""
     """Run folder or safetensors file that holds samples."""
     out: Path | None = None
     """Folder for the result. Needed."""
-    reference: str = "mean"
-    """What samples are moved onto: mean (their own, by iteration), first, or a run folder or file (RUN#2)."""
-    match: Literal["weights", "activations", "correlations"] = "weights"
-    """By the weights of all layers, or by what hidden units do on the training set."""
+    reference: str | None = None
+    """What samples are moved onto: mean (their own, by iteration), first, or a run folder or file (RUN#2). By default
+    the first draw of chains, and the mean of anything else."""
+    match: Literal["weights", "activations", "correlations"] | None = None
+    """By the weights of all layers, or by what hidden units do on the training set. By default activations for chains
+    and weights for anything else."""
     family: Literal["diagonal", "lowrank"] = "diagonal"
     """An independent normal for each weight, or the samples' full covariance."""
     rank: int | None = None
     """Directions that lowrank keeps; all by default."""
+    scale: Literal["none", "held-out"] = "none"
+    """held-out: multiply all deviations by the number under which training labels are likeliest."""
     every: int = 1
     """Use one sample in so many."""
     draws: int = 200
@@ -87,40 +97,58 @@ class Fold(ModelChoice, Common):
             raise ConfigError(f"--every and --draws start at 1, not {self.every} and {self.draws}")
         use_compilation_cache()
         file = find_posterior(self.samples)
-        with result_folder(self.out, [*FILES], [file.path], force=self.force) as places:
-            return self._run(out, file, places)
+        chains = file.metadata.get("method") in CHAINS
+        chosen = dataclasses.replace(
+            self,
+            match=self.match or ("activations" if chains else "weights"),
+            reference=self.reference or ("first" if chains else "mean"),
+        )
+        with result_folder(self.out, [*FILES], [file.path], force=self.force, gone=PAGE) as place:
+            made = chosen._make(out, file)
+            chosen._write(place, file, made)
+            wanted = self.page and out.can_draw()
+            draw = lambda: chosen._write_page(out, place, file, made)  # noqa: E731
+            page, failure = numbers_without_page(place, draw) if wanted else (None, None)
+        _show(out, made)
+        written = [self.out / name for name in FILES]
+        wrote = f"Wrote {written[2]}, {written[0].name} and {written[1].name}"
+        out.line(wrote if page is None else f"{wrote}; open {(self.out / page).resolve().as_uri()}")
+        if failure is not None:
+            raise failure
+        shown = {"posterior": str(written[2]), "page": None if page is None else str(self.out / page)}
+        return shown | chosen._numbers(file, made)
 
-    def _run(self, out: Output, file: PosteriorFile, places: list[Path]) -> dict[str, Any]:
+    def _make(self, out: Output, file: PosteriorFile) -> "_Made":
         data = dataset_of(self, file, needed=self.match != "weights")
+        if doubts := doubts_about_data(data, file):
+            out.warn(doubts)
         model = model_of(self, data, file)
-        samples = read_samples(file, model)[:: self.every]
-        spec, spec_from = verified_spec(file, model, data, samples[0], path=self.spec)
+        samples = read_foldable(file, model)[:: self.every]
+        spec, spec_from = verified_spec(file, model, data, point_of(samples[0]), path=self.spec)
         clock = Clock()
         with clock("match"):
             compacted = self._compact(out, samples, spec, model, data)
         with clock("compare predictions"):
             tested = self._test(out, samples, compacted, model, data)
-        numbers = self._numbers(file, len(samples), compacted, tested)
-        begin_writing(places)
-        perms = {f"perms/{group}": perm.astype(np.int32) for group, perm in compacted.perms.items()}
-        write_tensors(places[0], perms, {"format": "bayesin-permutations", "version": "1"})
-        write_json(places[1], numbers)
+        return _Made(len(samples), compacted, tested, spec, spec_from, clock.seconds)
+
+    def _write(self, place: Path, file: PosteriorFile, made: "_Made") -> None:
+        permutations, numbers, posterior = (place / name for name in FILES)
+        perms = {f"perms/{group}": perm.astype(np.int32) for group, perm in made.compacted.perms.items()}
+        write_tensors(permutations, perms, {"format": "bayesin-permutations", "version": "1"})
+        write_json(numbers, self._numbers(file, made))
         metadata = file.metadata | {"compact_of": str(file.path)}
-        save_posterior(places[2], compacted.posterior, spec=spec, metadata=metadata)
-        page = None
-        if self.page and out.can_draw():
-            config = self._config(file, len(samples))
-            seconds = {name: taken for name, taken in clock.seconds.items() if taken > 0.01}
-            report = CompactReport(len(samples), compacted, tested, spec, config, seconds)
-            with out.progress("writing the page", None):
-                page = write_compact_report(places[0].parent, report, FILES)
-        _show(out, spec, spec_from, compacted, tested)
-        wrote = f"Wrote {places[2]}, {places[0].name} and {places[1].name}"
-        out.line(wrote if page is None else f"{wrote}; open {page.resolve().as_uri()}")
-        return {"posterior": str(places[2]), "page": None if page is None else str(page)} | numbers
+        save_posterior(posterior, made.compacted.posterior, spec=made.spec, metadata=metadata)
+
+    def _write_page(self, out: Output, place: Path, file: PosteriorFile, made: "_Made") -> str:
+        seconds = {name: taken for name, taken in made.seconds.items() if taken > 0.01}
+        config = self._config(file, made.samples)
+        report = CompactReport(made.samples, made.compacted, made.tested, made.spec, config, seconds)
+        with out.progress("writing the page", None):
+            return write_compact_report(place, report, FILES).name
 
     def _compact(
-        self, out: Output, samples: Samples, spec: PermutationSpec, model: Model | None, data: Dataset | None
+        self, out: Output, samples: Any, spec: PermutationSpec, model: Model | None, data: Dataset | None
     ) -> Compact:
         if self.match != "weights" and (model is None or data is None):
             raise ConfigError(f"--match {self.match} needs the network and its data; use --model and --data")
@@ -131,11 +159,13 @@ class Fold(ModelChoice, Common):
             return compact(
                 samples,
                 spec,
-                key=jax.random.key(self.key),
+                key=seed_key(self.key),
                 reference=reference,
                 match=self.match,
                 family=self.family,
                 rank=self.rank,
+                scale="held-out" if self.scale == "held-out" else 1.0,
+                held_out=None if data is None else (data.x_train[:HELD_OUT], data.y_train[:HELD_OUT]),
                 apply=None if model is None else model.apply,
                 x=None if data is None else data.x_train,
                 exclude=() if model is None else model.statistics,
@@ -144,15 +174,15 @@ class Fold(ModelChoice, Common):
             )
 
     def _test(
-        self, out: Output, samples: Samples, compacted: Compact, model: Model | None, data: Dataset | None
+        self, out: Output, samples: Any, compacted: Compact, model: Model | None, data: Dataset | None
     ) -> dict[str, Score]:
         if self.untested or model is None or data is None or data.classes is None:
             return {}
-        key = jax.random.fold_in(jax.random.key(self.key), 1)
+        key = jax.random.fold_in(seed_key(self.key), 1)
         with out.progress("comparing predictions", None):
             return scores(samples, compacted, model.apply, (data.x_test, data.y_test), key=key, draws=self.draws)
 
-    def _config(self, file: PosteriorFile, samples: int) -> dict[str, str]:
+    def _config(self, file: PosteriorFile, samples: int) -> dict[str, Any]:
         return {
             "samples": f"{samples:,} of {file.text}",
             "model": file.model_words or "not named",
@@ -163,16 +193,16 @@ class Fold(ModelChoice, Common):
             "key": str(self.key),
         }
 
-    def _numbers(
-        self, file: PosteriorFile, samples: int, compacted: Compact, tested: dict[str, Score]
-    ) -> dict[str, Any]:
+    def _numbers(self, file: PosteriorFile, made: "_Made") -> dict[str, Any]:
+        compacted = made.compacted
         return {
             "of": str(file.path),
-            "samples": samples,
+            "samples": made.samples,
             "reference": self.reference,
             "match": self.match,
             "family": self.family,
             "rank": self.rank,
+            "scale": compacted.scale,
             "key": self.key,
             "spread_before": compacted.spread_before,
             "spread_after": compacted.spread_after,
@@ -180,11 +210,23 @@ class Fold(ModelChoice, Common):
             "converged": compacted.converged,
             "transpositions": {group: counts.tolist() for group, counts in compacted.transpositions.items()},
             "transpositions_mean": float(compacted.total.mean()),
-            "scores": {name: score._asdict() for name, score in tested.items()},
+            "scores": {name: score._asdict() for name, score in made.tested.items()},
         }
 
 
-def _show(out: Output, spec: PermutationSpec, spec_from: str, compacted: Compact, tested: dict[str, Score]) -> None:
+class _Made(NamedTuple):
+    """The Gaussian, and what is known of it."""
+
+    samples: int
+    compacted: Compact
+    tested: dict[str, Score]
+    spec: PermutationSpec
+    spec_from: str
+    seconds: dict[str, float]
+
+
+def _show(out: Output, made: _Made) -> None:
+    spec, compacted, tested = made.spec, made.compacted, made.tested
     rows = [
         [group, spec.sizes[group], f"{counts.mean():.1f}", counts.min(), counts.max()]
         for group, counts in compacted.transpositions.items()
@@ -193,11 +235,11 @@ def _show(out: Output, spec: PermutationSpec, spec_from: str, compacted: Compact
     before, after = compacted.spread_before, compacted.spread_after
     out.line(f"Spread (root mean square std): {before:.4g} as they came, {after:.4g} in a common order")
     state = "converged" if compacted.converged else "stopped before it converged; raise --max-rounds"
-    out.line(f"{compacted.rounds} {'pass' if compacted.rounds == 1 else 'passes'}, {state}; spec {spec_from}")
+    out.line(f"{compacted.rounds} {'pass' if compacted.rounds == 1 else 'passes'}, {state}; spec {made.spec_from}")
     if tested:
         title = "Predictions on the test set, against those of the samples"
         rows = [
-            [PREDICTIONS[name], f"{score.agreement:.4f}", f"{score.total_variation:.4f}", f"{score.accuracy:.2%}"]
+            [PREDICTIONS[name], *(format(value, how) for value, how in zip(score, SCORES.values(), strict=True))]
             for name, score in tested.items()
         ]
-        out.table(title, ["of", "agreement", "total variation", "accuracy"], rows)
+        out.table(title, ["of", *SCORES], rows)

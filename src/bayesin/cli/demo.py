@@ -23,15 +23,16 @@ class Demo(Common):
     def run(self, out: Output) -> dict[str, Any]:
         from ..lab.demo import SETS, DemoProgress, run_demo
         from ..lab.report import write_demo_report
+        from .output_dir import result_folder
 
-        with out.progress("demo", 100) as bar:
+        with out.progress("demo", 100) as bar, result_folder(self.out, [], [], force=True) as place:
 
             def tell(progress: DemoProgress) -> None:
                 bar.update(round(100 * progress.overall), f"{progress.stage} {progress.note}".strip())
 
-            demo = run_demo(self.out, self.key, on_progress=tell)
+            demo = run_demo(place, self.key, on_progress=tell)
             bar.update(100, "writing the page")
-            page = write_demo_report(self.out, demo)
+            page = self.out / write_demo_report(place, demo).name
         out.table("Two posteriors of the digits", ["", "measured"], _rows(demo, SETS))
         out.line(f"Open {page.resolve().as_uri()}")
         return _result(demo, page)
@@ -46,6 +47,9 @@ def _rows(demo: Any, sets: dict[str, str]) -> list[list[str]]:
         share = f" ({100 * aligned[0] / naive[0]:.1f} %)" if naive[0] > 0 else ""
         rows.append([f"barrier without alignment, {sets[name]}", "{:.3f} ± {:.3f} nats".format(*naive)])
         rows.append([f"barrier after alignment, {sets[name]}", "{:.3f} ± {:.3f} nats".format(*aligned) + share])
+        if "rescaled" in kinds:
+            height = kinds["rescaled"].value, kinds["rescaled"].standard_error
+            rows.append([f"barrier, aligned and rescaled, {sets[name]}", "{:.3f} ± {:.3f} nats".format(*height)])
     rows.append(["units moved", f"{moved} of {units}"])
     rows.append(["largest change of an output by moving them", f"{demo.function_change:.1e} of the largest"])
     rows.append(["seconds", f"{sum(demo.seconds.values()):.0f}"])

@@ -17,9 +17,10 @@ import tyro
 from ..data import NAMES, SOURCES, load
 from ..errors import ConfigError, InconclusiveWarning, LeftBehindWarning, did_you_mean
 from ..files import write_bytes
-from ..json_files import read_json, write_json
+from ..json_files import write_json
 from ..models import WIDTHS, Loaded, build, example_input
 from ..models import load as load_model
+from ..randomness import seed_key
 from ..symmetry import Explanation, GroupLine, PermutationSpec, discover, explain, picture, verify
 from .main import Common
 from .output import Output
@@ -72,7 +73,7 @@ class Explain(Common):
     def run(self, out: Output) -> dict[str, Any]:
         start = time.perf_counter()
         if self.model.endswith(".json"):
-            spec, checked = PermutationSpec.from_json(read_json(self.model)), {}
+            spec, checked = PermutationSpec.load(self.model), {}
         else:
             spec, checked = self._discover(out)
         explanation = explain(spec)
@@ -105,9 +106,9 @@ class Explain(Common):
             def broken(done: int, groups: int) -> None:
                 bar.update(done, "verifying", groups)
 
-            key = jax.random.key(self.seed)
+            key = seed_key(self.seed)
             with contextlib.redirect_stdout(sys.stderr):  # the user's code may print; standard output is ours
-                apply, params, x, _ = self._load(key)
+                apply, params, x, *_ = self._load(key)
                 with warnings.catch_warnings(record=True) as raised:
                     warnings.simplefilter("always")
                     spec = discover(apply, params, x)

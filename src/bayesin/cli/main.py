@@ -25,6 +25,11 @@ class Verb(NamedTuple):
 # In the order a newcomer needs them.
 VERBS = {
     "demo": Verb("demo:Demo", "train, align and measure on the embedded digits; write a page", "bayesin demo"),
+    "try": Verb(
+        "try_pair:Try",
+        "two networks of your own: their symmetry, the barrier before and after, a page",
+        "bayesin try a.safetensors b.safetensors --model net.py:model --data digits",
+    ),
     "doctor": Verb("doctor:Doctor", "check this machine and say how to mend what is missing", "bayesin doctor"),
     "data": Verb("data:Data", "list, fetch and check data sets", "bayesin data fetch mnist"),
     "explain": Verb(
@@ -45,10 +50,20 @@ VERBS = {
         "measure the loss on the way between two posteriors",
         "bayesin barrier runs/digits#0 runs/digits#1 --align --out runs/barrier",
     ),
+    "merge": Verb(
+        "merge:Merge",
+        "merge posteriors into the one at their middle",
+        "bayesin merge runs/digits#0 runs/digits#1 --out runs/merged",
+    ),
     "compact": Verb(
         "compact:Fold",
         "fold an ensemble or HMC samples into one Gaussian",
         "bayesin compact runs/ensemble --out runs/one",
+    ),
+    "evaluate": Verb(
+        "evaluate:Evaluate",
+        "score predictions: accuracy, NLL, calibration, coverage; draw the curves",
+        "bayesin evaluate runs/digits#0 --out runs/scores",
     ),
     "reproduce": Verb(
         "reproduce:Reproduce",
@@ -92,9 +107,6 @@ def main(argv: list[str] | None = None) -> int:
         return _fail(str(error), error.exit_code)
     except KeyboardInterrupt:
         return _fail("interrupted; run the same command again to go on", 130)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except Exception as error:
         if debug:
             raise
@@ -116,20 +128,36 @@ def _terminated_is_interrupted() -> Iterator[None]:
 
 def _dispatch(argv: list[str]) -> int:
     if not argv or argv[0] in {"-h", "--help", "help"}:
-        _overview()
-        return 0
+        return _end(_overview(Output()), 0)
     if argv[0] in {"-V", "--version"}:
         from .. import __version__
 
-        print(f"bayesin {__version__}")
-        return 0
+        out = Output()
+        out.line(f"bayesin {__version__}")
+        return _end(out, 0)
+    _check_working_folder()
     if argv[0] not in VERBS:
         raise ConfigError(f"there is no verb '{argv[0]}'{did_you_mean(argv[0], VERBS) or ';'} 'bayesin' lists them")
     options = _parse(argv[0], argv[1:])
     out = Output(as_json=options.json, quiet=options.quiet)
     result = options.run(out)
     out.result(result)
-    return int(result.get("exit_code", 0)) if isinstance(result, dict) else 0
+    return _end(out, int(result.get("exit_code", 0)) if isinstance(result, dict) else 0)
+
+
+def _end(out: Output, code: int) -> int:
+    """The exit code; where people could not be told everything, the work is done all the same."""
+    trouble = out.finish()
+    if trouble is None or isinstance(trouble, BrokenPipeError):  # who closed the pipe has read enough
+        return code
+    return _fail(f"cannot write to standard output: {trouble.strerror or trouble}; results are in their files", 1)
+
+
+def _check_working_folder() -> None:
+    try:
+        os.getcwd()
+    except OSError:
+        raise ConfigError("the working folder is gone; change into one that is there") from None
 
 
 def load_verb(name: str) -> Any:
@@ -148,11 +176,15 @@ def _parse(name: str, argv: list[str]) -> Any:
     return parse(name, load_verb(name), VERBS[name].example, argv)
 
 
-def _overview() -> None:
-    print("bayesin: Bayesian posteriors in one basin\n\nusage: bayesin VERB [options]      bayesin VERB --help\n")
+def _overview(out: Output) -> Output:
+    lines = ["bayesin: Bayesian posteriors in one basin", ""]
+    lines += ["usage: bayesin VERB [options]      bayesin VERB --help", ""]
     for name, verb in VERBS.items():
-        print(f"  {name:<10}  {verb.summary}\n{'':<14}{verb.example}")
-    print("\nEvery verb takes --json, --quiet and --debug. bayesin --version prints the version.")
+        lines += [f"  {name:<10}  {verb.summary}", f"{'':<14}{verb.example}"]
+    lines += ["", "Every verb takes --json, --quiet and --debug. bayesin --version prints the version."]
+    for line in lines:
+        out.line(line)
+    return out
 
 
 def _fail(message: str, code: int) -> int:

@@ -2,12 +2,20 @@
 
 Names come from files, and what is no printable character could drive the terminal. All that is printed passes
 through `printable` here, and is text: nothing in it is taken for markup.
+
+Whatever becomes of the streams, the work goes on: characters that their encoding does not have are written in ASCII,
+and where standard output is closed or full the rest is left unsaid, and the end says why.
 """
 
+import codecs
+import io
 import json
+import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
 from importlib.util import find_spec
 from typing import Any
 
@@ -18,6 +26,18 @@ from rich.text import Text
 
 LONG_UNITS, SHORT_UNITS = ("seconds", "minutes", "hours"), ("s", "min", "h")
 DRAWN_WITH = ("plotly", "matplotlib")
+IN_ASCII = {
+    "τ": "tau",
+    "±": "+/-",
+    "×": "x",
+    "–": "-",
+    "−": "-",
+    "…": "...",
+    "→": "->",
+    "²": "^2",
+    "¹": "^1",
+    "½": "1/2",
+}
 
 
 class Output:
@@ -25,20 +45,27 @@ class Output:
 
     def __init__(self, *, as_json: bool = False, quiet: bool = False):
         self.as_json, self.quiet = as_json, quiet
+        self.trouble: OSError | None = None  # the first with standard output, which nothing is written to any more
+        take_any_text()
         self.console = Console(quiet=as_json or quiet, highlight=False)
         self.errors = Console(stderr=True, highlight=False, soft_wrap=True)
 
     def line(self, text: str) -> None:
         """Prints one line, unless quiet or in JSON."""
-        self.console.print(Text(printable(text)), soft_wrap=True)
+        self._print(Text(printable(text)), soft_wrap=True)
 
     def warn(self, text: str) -> None:
         """Prints one line to standard error, always."""
-        self.errors.print(Text.assemble(("warning: ", "yellow"), printable(text)))
+        self._print_error(Text.assemble(("warning: ", "yellow"), printable(text)))
+
+    def log(self, text: str) -> None:
+        """Prints one line with the time to standard error where no terminal shows a bar, as in a job on a cluster."""
+        if not self.quiet and not self.as_json and not self.errors.is_terminal:
+            self._print_error(Text(f"{datetime.now():%H:%M:%S} {printable(text)}"))
 
     def fail(self, text: str) -> None:
         """Prints the one line with which a verb that failed ends."""
-        self.errors.print(Text.assemble(("bayesin: ", "bold red"), printable(text)))
+        self._print_error(Text.assemble(("bayesin: ", "bold red"), printable(text)))
 
     def table(
         self, title: str, columns: list[str], rows: list[list[Any]], styles: dict[str, str] | None = None
@@ -55,7 +82,7 @@ class Output:
             table.add_column(column, justify="right" if numeric else "left", overflow="fold")
         for row in rows:
             table.add_row(*[Text(printable(str(cell)), (styles or {}).get(str(cell), "")) for cell in row])
-        self.console.print(table)
+        self._print(table)
 
     @contextmanager
     def progress(self, label: str, total: float | None) -> Iterator["Bar"]:
@@ -81,7 +108,29 @@ class Output:
     def result(self, value: Any) -> None:
         """Prints the verb's result as JSON when asked for."""
         if self.as_json:
-            sys.stdout.write(json.dumps(value, indent=2, default=_plain) + "\n")
+            self._to_stdout(lambda: sys.stdout.write(json.dumps(value, indent=2, default=_plain) + "\n"))
+
+    def finish(self) -> OSError | None:
+        """Brings everything out that was printed; returns the trouble there was with standard output, if any."""
+        self._to_stdout(lambda: sys.stdout.flush())
+        return self.trouble
+
+    def _print(self, *what: Any, **how: Any) -> None:
+        self._to_stdout(lambda: self.console.print(*what, **how))
+
+    def _print_error(self, text: Text) -> None:
+        with suppress(OSError, ValueError):  # there is nobody left to tell
+            self.errors.print(text)
+
+    def _to_stdout(self, write: Callable[[], Any]) -> None:
+        if self.trouble is not None or sys.stdout is None:  # a stream that was closed from the start is not missed
+            return
+        try:
+            write()
+        except OSError as error:
+            self.trouble = error
+            with suppress(OSError, ValueError):  # what is left in buffers goes nowhere, instead of failing once more
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     def can_draw(self) -> bool:
         """Whether a page can be drawn on this machine; says what to install where not. Numbers never wait for it."""
@@ -99,6 +148,22 @@ class Bar:
 
     def update(self, completed: float, note: str = "", total: float | None = None) -> None:
         self._progress.update(self._task, completed=completed, note=printable(note), total=total)
+
+
+def take_any_text() -> None:
+    """Lets both streams write what their encoding does not have: in ASCII, τ as tau."""
+    codecs.register_error("bayesin", _in_ascii)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="bayesin")
+
+
+def _in_ascii(error: UnicodeError) -> tuple[str, int]:
+    """What stands for characters that cannot be encoded: a word for ours, an escape for others."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lost = error.object[error.start : error.end]
+    return "".join(IN_ASCII.get(one, one.encode("ascii", "backslashreplace").decode()) for one in lost), error.end
 
 
 def printable(text: str) -> str:
@@ -134,3 +199,11 @@ def _is_number(cell: Any) -> bool:
 
 def _plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else str(value)
+
+
+@contextmanager
+def warnings_in_one_line(out: Output) -> Iterator[None]:
+    """A warning of Python as one of ours, without the line of code that gave it."""
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: out.warn(str(message))
+        yield

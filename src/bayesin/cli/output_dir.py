@@ -1,54 +1,73 @@
-"""The folder that a verb fills with results: one process at a time, and known to be unfinished until it is whole."""
+"""The folder that a verb fills with results: one process at a time, and all of the old result or all of the new."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..errors import ConfigError
-from ..files import remove_leftovers, write_bytes
+from ..file_sets import named_by, replaced_already, replaced_together
+from ..files import remove_leftovers
 from ..lab.runs import LOCK
 from ..locks import locked
 
-UNFINISHED = ".unfinished"  # there while files are written; a killed process leaves it behind
-
 
 @contextmanager
-def result_folder(folder: Path, names: Sequence[str], inputs: Sequence[Path], *, force: bool) -> Iterator[list[Path]]:
-    """Holds the folder while its files are made; yields where they go.
+def result_folder(
+    folder: Path, names: Sequence[str], inputs: Sequence[Path], *, force: bool, gone: Iterable[str] = ()
+) -> Iterator[Path]:
+    """Holds the folder while its files are made; yields where to write them, from where they take their places.
 
-    A whole result is replaced with `force` alone; what a killed process left is replaced as a matter of course.
+    A result is replaced with `force` alone, when the new one is whole; what a killed process put there while the rest
+    was still to come is replaced as a matter of course.
+
+    Args:
+        folder: of the result.
+        names: of its files.
+        inputs: what must not be overwritten.
+        force: replace an earlier result.
+        gone: names of an earlier result that go where the new one does not have them.
 
     Raises:
         ConfigError: no folder, a result is there already, or one of `inputs` would be overwritten.
         LockedError: another process works in the folder.
     """
-    places = [folder / name for name in names]
-    _check(folder, places, inputs, force)
+    _check(folder, names, inputs, force)
     there = folder.is_dir()
     try:
         with locked(folder / LOCK):
-            _check(folder, places, inputs, force)
+            _check(folder, names, inputs, force)
             remove_leftovers(folder)
-            yield places
-            (folder / UNFINISHED).unlink(missing_ok=True)
+            with replaced_together(folder, gone=gone) as place:
+                yield place
     finally:
         if not there:
             with suppress(OSError):  # goes where nothing was written
                 folder.rmdir()
 
 
-def begin_writing(places: Sequence[Path]) -> None:
-    """Marks the folder as unfinished and takes an older result away, so that old and new files are never mixed."""
-    write_bytes(places[0].with_name(UNFINISHED), b"")
-    for place in reversed(places):
-        place.unlink(missing_ok=True)
+def numbers_without_page(place: Path, draw: Callable[[], str]) -> tuple[str | None, BaseException | None]:
+    """Draws the page of a result whose numbers are written; returns its name, or what went wrong.
+
+    Numbers may have taken hours and do not wait for a page: where there is none, what was drawn of it goes, the
+    result is kept, and the caller raises the reason once it is.
+    """
+    before = {*place.rglob("*")}
+    try:
+        return draw(), None
+    except (Exception, KeyboardInterrupt) as error:
+        for path in sorted({*place.rglob("*")} - before, reverse=True):  # what is in a folder before the folder
+            path.rmdir() if path.is_dir() else path.unlink()
+        return None, named_by(place, place.parents[1], error)
 
 
-def _check(folder: Path, places: Sequence[Path], inputs: Sequence[Path], force: bool) -> None:
+def _check(folder: Path, names: Sequence[str], inputs: Sequence[Path], force: bool) -> None:
     if folder.suffix == ".safetensors" or folder.is_file():
         raise ConfigError(f"--out {folder} must be a folder; the files in it get their names from bayesin")
-    for place in places:
+    places = {name: folder / name for name in names}
+    for place in places.values():
         if any(place.resolve() == path.resolve() for path in inputs):
             raise ConfigError(f"--out {folder} would overwrite the input {place}; choose another folder")
-        if place.exists() and not force and not (folder / UNFINISHED).exists():
-            raise ConfigError(f"{place} exists; choose another folder, or --force to replace it")
+    there = [name for name, place in places.items() if place.exists()]
+    # All of them are a result, whatever a mark says.
+    if there and not force and (len(there) == len(names) or not replaced_already(folder).issuperset(there)):
+        raise ConfigError(f"{places[there[0]]} exists; choose another folder, or --force to replace it")

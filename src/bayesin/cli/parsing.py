@@ -20,6 +20,7 @@ import tyro
 from ..errors import ConfigError, did_you_mean, nearest
 
 WORDS = (bool, int, float, str, Path)  # types that one word of a command line can give
+GROUPS = "flag_groups"  # of a verb: the names of its fields by the title under which the help shows them
 NAMES = {int: "a whole number", float: "a number"}
 
 
@@ -55,14 +56,16 @@ def parse(name: str, verb: type, example: str, argv: list[str]) -> Any:
         ConfigError: an unknown flag, a value of the wrong type, something missing.
     """
     try:
+        presented = _presented(verb)
         with contextlib.redirect_stderr(io.StringIO()):
-            return tyro.cli(
-                _presented(verb),
+            given = tyro.cli(
+                _in_groups(presented),
                 prog=f"bayesin {name}",
                 args=argv,
                 description=f"{inspect.cleandoc(verb.__doc__ or '')}\n\nExample: {example}",
-                config=(tyro.conf.FlagCreatePairsOff, tyro.conf.DisallowNone),
+                config=(tyro.conf.FlagCreatePairsOff, tyro.conf.DisallowNone, tyro.conf.OmitArgPrefixes),
             )
+        return presented(**_flat(given, presented))
     except SystemExit as left:
         if not left.code:
             raise
@@ -90,7 +93,7 @@ def settings_as_flags(name: str, base: type, *kinds: type) -> Any:
     """Returns a dataclass below `base` with every field of `kinds` as a flag that is None where not given.
 
     A field that also takes objects, as an optimiser does, takes its names here; one that takes objects alone is left
-    to the Python interface.
+    to the Python interface. The help shows them in groups, by the kinds that have them.
     """
     fields: dict[str, Any] = {}
     for kind in kinds:
@@ -104,7 +107,12 @@ def settings_as_flags(name: str, base: type, *kinds: type) -> Any:
             if words is not None:
                 fields.setdefault(field.name, Annotated[words | None, shown, *markers])
     made = [(field, kind, dataclasses.field(default=None)) for field, kind in fields.items()]
-    return dataclasses.make_dataclass(name, made, bases=(base,), frozen=True)
+    groups: dict[str, list[str]] = {}
+    for field in fields:
+        takers = [kind.__name__ for kind in kinds if field in {own.name for own in dataclasses.fields(kind)}]
+        groups.setdefault("every_method" if len(takers) == len(kinds) else "_and_".join(takers), []).append(field)
+    groups = dict(sorted(groups.items(), key=lambda entry: (entry[0] != "every_method", -entry[0].count("_and_"))))
+    return dataclasses.make_dataclass(name, made, bases=(base,), frozen=True, namespace={GROUPS: groups})
 
 
 def given_settings(flags: Any, *kinds: type) -> dict[str, Any]:
@@ -182,6 +190,29 @@ def _presented(verb: type) -> type:
     made = dataclasses.make_dataclass(verb.__name__, fields, bases=(verb,), frozen=True)
     made.__module__ = verb.__module__
     return made
+
+
+def _in_groups(presented: type) -> type:
+    """What tyro is given: the flags of each group inside a class of their own, which the help shows apart."""
+    groups: dict[str, list[str]] = getattr(presented, GROUPS, {})
+    if not groups:
+        return presented
+    group_of = {field: group for group, fields in groups.items() for field in fields}
+    types_of, own, grouped = get_type_hints(presented, include_extras=True), [], {group: [] for group in groups}
+    for field in dataclasses.fields(presented):
+        entry = (field.name, types_of[field.name], dataclasses.field(default=field.default))
+        (grouped[group_of[field.name]] if field.name in group_of else own).append(entry)
+    for group, entries in grouped.items():
+        made = dataclasses.make_dataclass(group, entries, frozen=True, namespace={"__doc__": ""})
+        own.append((group, made, dataclasses.field(default=made())))
+    return dataclasses.make_dataclass(presented.__name__, own, frozen=True)
+
+
+def _flat(given: Any, presented: type) -> dict[str, Any]:
+    """The values of all flags, those of groups included."""
+    groups = [getattr(given, group) for group in getattr(presented, GROUPS, {})]
+    holders = {field.name: holder for holder in (given, *groups) for field in dataclasses.fields(holder)}
+    return {field.name: getattr(holders[field.name], field.name) for field in dataclasses.fields(presented)}
 
 
 def _is_positional(kind: Any) -> bool:

@@ -1,9 +1,6 @@
 """`bayesin reproduce`: a figure or table of the papers, with a verdict on each claim."""
 
 import math
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,10 +12,16 @@ from ..lab.campaign import Event, task_status, topological_order
 from ..lab.machine import use_compilation_cache
 from ..lab.papers import CATALOGUE, SCALES, find, read_reproduction, reproduce, write_reproduction
 from .main import Common
-from .output import Output
+from .output import Output, warnings_in_one_line
 from .signals import stoppable
 
-COLOURS = {"confirmed": "green", "partly": "yellow", "not confirmed": "red", "not measured": "dim"}
+COLOURS = {
+    "confirmed": "green",
+    "partly": "yellow",
+    "not confirmed": "red",
+    "not decided": "yellow",
+    "not measured": "dim",
+}
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,8 @@ class Reproduce(Common):
     """Threads for alignment and measurement beside the training (local engine)."""
     minutes: float | None = None
     """Begin no task after so many minutes, and draw what is done (local engine); 0 begins nothing."""
+    only: tuple[str, ...] = ()
+    """Do only tasks with one of these words in their title, and what they need; several calls can share the work."""
     redraw: Path | None = None
     """Judge and draw a NAME.json again, without any run; figure and page go beside it, and the file itself is left as
     it is. With --out they go there, with a copy of the numbers and the new verdicts."""
@@ -58,7 +63,7 @@ class Reproduce(Common):
             return _show_list(out, self.runs)
         if self.redraw is not None:
             folder = self.out or self.redraw.parent
-            with _warnings_in_one_line(out):
+            with warnings_in_one_line(out):
                 result = write_reproduction(read_reproduction(self.redraw), folder, source=self.redraw)
             return _show(out, result, folder)
         if not self.name:
@@ -91,10 +96,12 @@ class Reproduce(Common):
         out.line(f"{name} ({self.scale}): {chosen.claim}; {about}")
         if self.minutes == 0:
             out.line("--minutes 0: nothing new is begun; the figure shows what was done before")
-        with _warnings_in_one_line(out), stoppable() as stop, out.progress(name, len(tasks)) as bar:
+        with warnings_in_one_line(out), stoppable() as stop, out.progress(name, len(tasks)) as bar:
 
             def told(event: Event) -> None:
                 bar.update(event.done, f"{event.title[:60]} {event.note}", event.tasks)
+                if not event.note:
+                    out.log(f"{event.done} of {event.tasks} tasks done; {event.title}")
                 stop.check()
 
             result = reproduce(
@@ -107,6 +114,7 @@ class Reproduce(Common):
                 address=self.address,
                 workers=self.workers,
                 minutes=self.minutes,
+                only=self.only,
                 on_event=told,
             )
         return _show(out, result, self._folder(name))
@@ -115,14 +123,6 @@ class Reproduce(Common):
         if self.out is None:
             return Path("reproduced") / f"{name}-{self.scale}"
         return self.out / name if self.name == "all" else self.out
-
-
-@contextmanager
-def _warnings_in_one_line(out: Output) -> Iterator[None]:
-    """A warning of Python as one of ours, without the line of code that gave it."""
-    with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_, **__: out.warn(str(message))
-        yield
 
 
 def _show(out: Output, result: dict[str, Any], folder: Path) -> dict[str, Any]:

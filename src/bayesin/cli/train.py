@@ -1,22 +1,36 @@
 """`bayesin train`: posteriors of a network, in a run folder."""
 
 import dataclasses
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from ..data import load
-from ..inference import HMC, VI, Ensemble, Progress
+from ..data import Dataset, is_data_file, load
+from ..errors import ConfigError, did_you_mean
+from ..inference import HMC, Progress
 from ..lab.machine import use_compilation_cache, use_one_thread
-from ..lab.runs import METHODS, RunConfig, RunOutcome, make_training, preset, run
+from ..lab.runs import (
+    METHODS,
+    RunConfig,
+    RunOutcome,
+    address_content,
+    build_model,
+    is_address,
+    make_training,
+    preset,
+    run,
+)
+from ..models import WIDTHS
 from .main import Common
-from .output import Bar, Output
+from .output import Bar, Output, warnings_in_one_line
 from .parsing import given_settings, settings_as_flags
 from .signals import stoppable
 
-_Settings = settings_as_flags("_Settings", Common, VI, Ensemble, HMC)
+_SETTINGS = tuple(method.settings for method in METHODS.values())
+_Settings = settings_as_flags("_Settings", Common, *_SETTINGS)
 
 
 @dataclass(frozen=True)
@@ -29,8 +43,8 @@ class Train(_Settings):  # pyright: ignore[reportGeneralTypeIssues]
 
     data: str = "digits"
     """Data set: digits, mnist, fashion-mnist, cifar10, cifar100, or an .npz file."""
-    model: Literal["mlp", "resnet20", "rnn", "lstm"] = "mlp"
-    """Network."""
+    model: Literal["mlp", "resnet20", "rnn", "lstm"] | str = "mlp"
+    """Network: one of these, or your own as file.py:model or package.module:model."""
     width: int | None = None
     """Units of a hidden layer (mlp: 512) or of the state (rnn, lstm: 128); channels of the first stage (resnet20:
     16)."""
@@ -40,8 +54,10 @@ class Train(_Settings):  # pyright: ignore[reportGeneralTypeIssues]
     """Normalisation of resnet20."""
     preset: Literal["paper", "converged", "demo"] | None = None
     """paper: SGD, stds stay near 0.01. converged: Adam, stds grow towards the prior. demo: the digits, T = 0.1."""
-    method: Literal["vi", "ensemble", "hmc"] = "vi"
-    """Mean-field variational inference, a deep ensemble of maximum-a-posteriori networks, or full-batch HMC."""
+    method: Literal["vi", "ensemble", "hmc", "swag", "laplace", "sgmcmc"] = "vi"
+    """Mean-field variational inference, a deep ensemble of maximum-a-posteriori networks, full-batch HMC, the
+    Gaussian of the iterates of gradient descent (SWAG), Laplace's approximation, or stochastic-gradient chains
+    (Langevin or Hamiltonian, with cycles)."""
     key: int = 0
     """Seed of everything that is random."""
     out: Path | None = None
@@ -50,49 +66,79 @@ class Train(_Settings):  # pyright: ignore[reportGeneralTypeIssues]
     """Folder to look for data in first."""
     limit: int | None = None
     """Use so many examples of each of the training and the test set."""
-    normalise: Literal["standard", "unit"] = "standard"
-    """Inputs with mean 0 and std 1, or left between 0 and 1."""
+    normalise: Literal["standard", "unit", "none"] = "standard"
+    """Inputs with mean 0 and std 1, left between 0 and 1, or not touched (tokens)."""
     test_samples: int = 128
     """Weight samples of the final look at the test set."""
     wait: bool = False
     """Wait while another process works in the run folder, instead of leaving."""
 
     def run(self, out: Output) -> dict[str, Any]:
+        with warnings_in_one_line(out):
+            return self._run(out)
+
+    def _run(self, out: Output) -> dict[str, Any]:
         use_compilation_cache()
-        config = self.config()
+        data = self.data_file()
+        config = self.config(data)
         if config.data == "digits" and config.model == "mlp" and (config.width or 512) <= 256:
             use_one_thread()
         folder = self.out if self.out is not None else Path("runs") / config.name
-        out.line(f"{folder}: {_title(config)}")
-        with stoppable() as stop, out.progress("train", None) as bar:
+        with stoppable() as stop, ExitStack() as shown:
+            bars: list[Bar] = []
+
+            def begun(stage: str) -> None:  # data are read and the network is built: what can be refused has been
+                if stage == "train":
+                    out.line(f"{folder}: {_title(config)}")
+                    bars.append(shown.enter_context(out.progress("train", None)))
+                    bars[0].update(0, "compiling")
 
             def told(progress: Progress) -> None:
-                _show(bar, progress)
+                _show(bars[0], progress)
                 stop.check()
 
             done = run(
                 config,
                 folder,
                 root=self.root,
+                prepared=None if data is None else (data, build_model(config, data)),
                 wait=self.wait,
                 on_progress=told,
-                on_stage=lambda stage: bar.update(0, "reading data, compiling") if stage == "load" else None,
+                on_stage=begun,
             )
+        if done.reused:
+            out.line(f"{folder}: {_title(config)}")
         _table(out, done)
         return {"folder": str(done.folder), "hash": config.hash, "reused": done.reused} | done.results | _times(done)
 
-    def config(self) -> RunConfig:
-        """The run that the flags describe."""
+    def data_file(self) -> Dataset | None:
+        """The data, where they are a file of the user's; None where their name says all about them."""
+        if not is_data_file(self.data):
+            return None
+        return load(self.data, self.root, self.limit, normalise=self.normalise)
+
+    def _check_model(self) -> None:
+        if is_address(self.model) and (self.width, self.depth) != (None, None):
+            raise ConfigError(f"--width and --depth are of the built-in networks; {self.model} has sizes of its own")
+        if not is_address(self.model) and self.model not in WIDTHS:
+            hint = (
+                did_you_mean(self.model, WIDTHS, 0.4) or f"; choose {', '.join(WIDTHS)}, or your own: file.py:model"
+            )
+            raise ConfigError(f"there is no model '{self.model}'{hint}")
+
+    def config(self, data: Dataset | None = None) -> RunConfig:
+        """The run that the flags describe; `data` are those of a file, whose content is part of it."""
+        self._check_model()
         fields: dict[str, Any] = {} if self.preset is None else preset(self.preset, self.data, self.model)
         width, depth = fields.pop("width", None), fields.pop("depth", 3)
         known = {field.name for field in dataclasses.fields(METHODS[self.method].settings)}
         fields = {name: value for name, value in fields.items() if name in known}  # presets are written for vi
-        if self.data.endswith(".npz") and load(self.data, self.root, self.limit).classes is None:
+        if data is not None and data.classes is None:
             fields["likelihood"] = "gaussian"
         return RunConfig(
             data=self.data,
             model=self.model,
-            training=make_training(self.method, fields | given_settings(self, VI, Ensemble, HMC)),
+            training=make_training(self.method, fields | given_settings(self, *_SETTINGS)),
             key=self.key,
             width=self.width if self.width is not None else width,
             depth=self.depth if self.depth is not None else depth,
@@ -100,6 +146,8 @@ class Train(_Settings):  # pyright: ignore[reportGeneralTypeIssues]
             limit=self.limit,
             normalise=self.normalise,
             test_samples=self.test_samples,
+            data_content=None if data is None else data.content,
+            model_content=address_content(self.model) if is_address(self.model) else None,
         )
 
 
@@ -109,7 +157,7 @@ def _title(config: RunConfig) -> str:
         sampled = f"{training.chains} × {training.samples} HMC samples of {config.model} on {config.data}"
         return f"{sampled}, {training.iterations:,} iterations of {training.steps} steps"
     width = f" of width {config.width}" if config.width else ""
-    what = "posterior" if config.method == "vi" else "network"
+    what = "network" if config.method == "ensemble" else "chain" if config.method == "sgmcmc" else "posterior"
     what += "s" if training.members > 1 else ""
     rate = f"{training.optimiser} {training.learning_rate:g}"
     return f"{training.members} {what} of {config.model}{width} on {config.data}, {training.epochs} epochs of {rate}"
@@ -129,9 +177,8 @@ def _show(bar: Bar, progress: Progress) -> None:
 def _table(out: Output, done: RunOutcome) -> None:
     results, rows = done.results, []
     for score in [*results["members"], *([results["ensemble"]] if "ensemble" in results else [])]:
-        right = f"{score['test_accuracy']:.2%}" if "test_accuracy" in score else "–"
-        loss = f"{score['test_nll']:.4f} ± {score['test_nll_error']:.4f}"
-        std = f"{score['std_mean']:.4f}" if "std_mean" in score else "–"
+        right, std = _shown(score.get("test_accuracy"), ".2%"), _shown(score.get("std_mean"), ".4f")
+        loss = f"{_shown(score['test_nll'], '.4f')} ± {_shown(score['test_nll_error'], '.4f')}"
         rows.append([score.get("member", "all"), right, loss, std])
     out.table("", ["member", "test accuracy", "test loss (nats)", "mean std"], rows)
     if "chains" in results:
@@ -144,14 +191,21 @@ def _table(out: Output, done: RunOutcome) -> None:
     times = _times(done)["seconds"]
     took = f"{results['steps']:,} steps in {times['train']:.1f} s, the test set {times['test']:.1f} s"
     out.line(f"Done already ({took})" if done.reused else took)
+    if done.unchecked:
+        out.warn("this run is of a version that kept no content of its data; whether they are the same is not known")
 
 
 def _mixing(out: Output, chains: dict[str, Any]) -> None:
-    shares = ", ".join(f"{share:.2f}" for share in chains["acceptance"])
-    steps = ", ".join(f"{step:.3g}" for step in chains["step_size"])
-    known = {name: "–" if chains[name] is None else f"{chains[name]:.4g}" for name in ("rhat_max", "ess_min")}
+    shares = ", ".join(_shown(share, ".2f") for share in chains["acceptance"])
+    steps = ", ".join(_shown(step, ".3g") for step in chains["step_size"])
+    known = {name: _shown(chains.get(name), ".4g") for name in ("rhat_max", "ess_min")}
     out.line(f"{chains['samples']} samples; accepted {shares} at step {steps}; of the predictions the largest R-hat")
     out.line(f"is {known['rhat_max']}, the smallest effective sample size {known['ess_min']}")
+
+
+def _shown(number: float | None, how: str) -> str:
+    """A number as text; a dash where there is none, or none that was finite."""
+    return "–" if number is None else format(number, how)
 
 
 def _times(done: RunOutcome) -> dict[str, Any]:

@@ -8,8 +8,8 @@ Reference: Xiao, Liu and Bamler 2023. Past it: the reference may be the samples'
 weights are compared in all layers; and the Gaussian may keep the samples' full covariance.
 """
 
-from collections.abc import Iterable
-from typing import Literal, get_args
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, get_args
 
 import equinox as eqx
 import jax
@@ -17,11 +17,18 @@ import numpy as np
 from jaxtyping import ArrayLike, Int
 
 from ..errors import ConfigError, PosteriorError
-from ..posteriors import Gaussian, LowRankGaussian
+from ..evaluation import Data, evaluate
+from ..inference import Fit
+from ..likelihoods import LikelihoodLike
+from ..matching import align, align_many
+from ..models import Model
+from ..posteriors import FactorGaussian, Gaussian, GaussianMixture, LowRankGaussian
 from ..randomness import PRNGKey, check_key
-from ..symmetry import Activations, Apply, PermutationSpec, hidden_activations, transpositions
+from ..symmetry import Activations, Apply, Perms, PermutationSpec, hidden_activations, transpositions
 from ..trees import Tree
-from .moments import moments, rebase
+from .clusters import mixture_of
+from .members import Foldable, Members, fold, low_rank, members_of, noise
+from .moments import rebase
 from .sample_matching import (
     MatchedSamples,
     OnRound,
@@ -30,8 +37,11 @@ from .sample_matching import (
     match_weights,
     match_weights_to_mean,
 )
-from .unit_matrix import SampleSet, identity_of_each, on_host
+from .scaling import SCALES, scaled
+from .unit_matrix import SampleSet, identity_of_each
 
+Folded = Gaussian | LowRankGaussian | FactorGaussian | GaussianMixture
+CHOSEN_WITH = 50  # draws that a scale or a number of components is chosen with
 Match = Literal["weights", "activations", "correlations"]
 Family = Literal["diagonal", "lowrank"]
 Reference = Literal["mean", "first"] | Tree
@@ -40,16 +50,18 @@ Reference = Literal["mean", "first"] | Tree
 class Compact(eqx.Module):
     """One posterior in place of many samples, and what it took to get there."""
 
-    posterior: Gaussian | LowRankGaussian
+    posterior: Folded
     direct: Gaussian  # fitted to the samples as they came, for comparison
     perms: dict[str, Int[np.ndarray, "samples units"]]  # by group; new[i] = old[perm[i]]
     transpositions: dict[str, Int[np.ndarray, "samples"]]  # by group
     reference: Tree  # the network that all samples were matched to
     spread_before: float  # root mean square of all stds of the samples as they came
-    spread_after: float
+    spread_after: float  # before any scaling
     samples: int = eqx.field(static=True)  # how many there were
     rounds: int = eqx.field(static=True)
     converged: bool = eqx.field(static=True)  # matching again would change nothing, or less than the tolerance
+    scale: float = eqx.field(static=True, default=1.0)  # that all deviations were multiplied by
+    held_out_nll: Mapping[str, float] | None = eqx.field(static=True, default=None)  # of everything that was tried
 
     @property
     def total(self) -> Int[np.ndarray, "samples"]:
@@ -59,21 +71,26 @@ class Compact(eqx.Module):
     def __repr__(self) -> str:
         spread = f"spread {self.spread_before:.4g} -> {self.spread_after:.4g}"
         ended = f"rounds {self.rounds}, {'' if self.converged else 'not '}converged"
-        return f"Compact({self.samples} samples, {spread}, {ended})"
+        scale = "" if self.scale == 1 else f", scale {self.scale:g}"
+        return f"Compact({self.samples} samples, {spread}{scale}, {ended})"
 
 
 def compact(
-    samples: SampleSet,
+    samples: Foldable,
     spec: PermutationSpec,
     *,
     key: PRNGKey,
-    reference: Reference = "mean",
-    match: Match = "weights",
+    reference: Reference | None = None,
+    match: Match | None = None,
     family: Family = "diagonal",
     rank: int | None = None,
-    apply: Apply | None = None,
+    components: int | Sequence[int] = 1,
+    scale: float | Literal["held-out"] = 1.0,
+    held_out: Data | None = None,
+    apply: Apply | Model | None = None,
     x: ArrayLike | None = None,
     activations: Activations | None = None,
+    likelihood: LikelihoodLike | None = None,
     exclude: Iterable[str] = (),
     max_rounds: int = 200,
     tolerance: float = 1e-5,
@@ -82,18 +99,25 @@ def compact(
     """Returns one Gaussian that stands for all samples, after moving each onto a common reference.
 
     Args:
-        samples: ensemble members or HMC draws, at least two; `Draws` are read from disk as needed.
+        samples: at least two ensemble members or HMC draws, `Draws` on disk (read as needed), a list of networks, the
+            `Fit` that made them, or a list of Gaussians such as `fit.posteriors`, whose own variances are kept.
         spec: which axes move together.
-        key: decides visiting orders, and where activations are looked for.
+        key: decides visiting orders, draws, and where activations are looked for.
         reference: `"mean"` (the samples' own mean, by iteration), `"first"` (sample 0), or a parameter tree.
         match: by `"weights"` of all layers, or by what hidden units do on data: `"activations"` (uncentred inner
-            products) or `"correlations"`. The last two need `x`, and `apply` or `activations`.
+            products) or `"correlations"`. The last two need `x`, and `apply` or `activations`. Where neither match
+            nor reference is given: weights to the mean, and for chains (`Draws`, a `Fit` of chains) activations
+            to the first where `x` is given. `docs/choosing.md` has the numbers.
         family: `"diagonal"`, a `Gaussian` with unbiased stds; or `"lowrank"`, a `LowRankGaussian` whose
-            covariance is that of the moved samples.
+            covariance is that of the moved samples (of Gaussians a `FactorGaussian`).
         rank: directions that the low-rank Gaussian keeps; all where not given.
-        apply: the network; hidden activations are found in it.
+        components: of a `GaussianMixture` where above one; of several numbers the one with the best held-out NLL.
+        scale: multiplies all deviations; `"held-out"` is the one of `SCALES` with the best held-out NLL.
+        held_out: inputs and targets that these choices are made on; needs `apply`.
+        apply: the network, or its `Model`; hidden activations are found in it.
         x: inputs that activations are computed on.
         activations: `(params, x) -> {group: (..., units)}`, where they cannot be found in `apply`.
+        likelihood: of the held-out targets; that of the fit, or categorical.
         exclude: paths that are moved but not compared, such as running statistics.
         max_rounds: bound on the passes for `"mean"`; late ones visit few samples.
         tolerance: a pass that lowers the squared spread by a smaller part than this is the last.
@@ -109,53 +133,141 @@ def compact(
         >>> spec = PermutationSpec.parse({"w0": ["2", "g0"], "w1": ["g0", "1"]}, {"g0": 3})
         >>> net = {"w0": np.array([[1.0, 2.0, 3.0], [3.0, 1.0, 2.0]]), "w1": np.array([[1.0], [5.0], [9.0]])}
         >>> turned = [permute(net, spec, {"g0": np.roll(np.arange(3), k)}) for k in range(4)]
-        >>> folded = compact(Samples.stack(turned), spec, key=jax.random.key(0))
+        >>> folded = compact(turned, spec, key=jax.random.key(0))
         >>> folded, folded.total.tolist()
         (Compact(4 samples, spread 2.236 -> 0, rounds 2, converged), [0, 2, 2, 0])
     """
     check_key(key)
-    _check_choices(match, family, reference, rank)
-    samples, paths = on_host(samples), frozenset(exclude)
-    _check_samples(samples, spec, paths)
-    before = moments(samples, spec, identity_of_each(spec, len(samples)), paths)
+    apply = apply.apply if isinstance(apply, Model) else apply
+    members, paths = members_of(samples), frozenset(exclude)
+    match, reference = _choice(match, reference, members.chained and x is not None)
+    numbers = (components,) if isinstance(components, int) else tuple(components)
+    _check_choices(match, family, reference, rank, numbers, scale, len(members.means))
+    _check_samples(members.means, spec, paths)
+    before = fold(members, spec, identity_of_each(spec, len(members.means)), paths)
     if not np.isfinite(before.spread):
         raise PosteriorError("a sample holds NaN or an infinity; the fit that made it has diverged")
-    to_mean = _is(reference, "mean")
     if match == "weights":
-        options = {"key": key, "exclude": paths, "on_round": on_round}
-        if to_mean:
-            matched = match_weights_to_mean(samples, spec, max_rounds=max_rounds, tolerance=tolerance, **options)
-        else:
-            matched = match_weights(_reference(samples, reference), samples, spec, **options)
+        matched = _by_weights(members, spec, reference, key, paths, max_rounds, tolerance, on_round)
     else:
         if x is None:
             raise ConfigError("matching by activations needs x= and either apply= or activations=")
-        seen = activations or _activations(samples, spec, key, apply, x)
-        options = {"correlation": match == "correlations", "on_round": on_round}
-        if to_mean:
-            options |= {"exclude": paths, "max_rounds": max_rounds}
-            matched = match_activations_to_mean(samples, spec, seen, x, **options)
-        else:
-            matched = match_activations(_reference(samples, reference), samples, spec, seen, x, **options)
+        seen = activations or _activations(members.means, spec, key, apply, x)
+        matched = _by_activations(members.means, spec, reference, seen, x, match, paths, max_rounds, on_round)
     if _is(reference, "first"):
         _keep_first(matched)
-    after = moments(samples, spec, matched.perms, paths)
-    posterior = Gaussian(after.mean, after.std)
-    if family == "lowrank":
-        posterior = LowRankGaussian.from_samples(rebase(samples, spec, matched.perms), rank)
-    counts = [transpositions({g: perm[k] for g, perm in matched.perms.items()}) for k in range(len(samples))]
+    after = fold(members, spec, matched.perms, paths)
+    candidates = {}
+    for number in numbers:
+        if number > 1:
+            own = None if members.stds is None else noise(members, spec, matched.perms)
+            candidates[number] = mixture_of(rebase(members.means, spec, matched.perms), number, own)
+        else:
+            wide = family == "lowrank"
+            candidates[number] = (
+                low_rank(members, spec, matched.perms, rank) if wide else Gaussian(after.mean, after.std)
+            )
+    if isinstance(samples, Fit) and likelihood is None and held_out is not None:
+        likelihood = samples.likelihood
+    posterior, chosen, losses = _chosen(candidates, scale, held_out, apply, likelihood, key)
+    count = len(members.means)
+    counts = [transpositions({g: perm[k] for g, perm in matched.perms.items()}) for k in range(count)]
     return Compact(
         posterior=posterior,
         direct=Gaussian(before.mean, before.std),
         perms=matched.perms,
-        transpositions={group: np.array([count[group] for count in counts]) for group in spec.sizes},
-        reference=after.mean if to_mean else _reference(samples, reference),
+        transpositions={group: np.array([each[group] for each in counts]) for group in spec.sizes},
+        reference=after.mean if _is(reference, "mean") else _reference(members.means, reference),
         spread_before=before.spread,
         spread_after=after.spread,
-        samples=len(samples),
+        samples=count,
         rounds=matched.rounds,
         converged=matched.converged,
+        scale=chosen,
+        held_out_nll=losses,
     )
+
+
+def _choice(match: Match | None, reference: Reference | None, by_activations: bool) -> tuple[Match, Reference]:
+    """What was given, and where nothing was, what the evidence says for this kind of samples."""
+    if match is None and reference is None:
+        return ("activations", "first") if by_activations else ("weights", "mean")
+    return match or "weights", "mean" if reference is None else reference
+
+
+def _by_weights(
+    members: Members,
+    spec: PermutationSpec,
+    reference: Reference,
+    key: PRNGKey,
+    exclude: frozenset[str],
+    max_rounds: int,
+    tolerance: float,
+    on_round: OnRound | None,
+) -> MatchedSamples:
+    options: dict[str, Any] = {"key": key, "exclude": exclude}
+    if members.stds is not None:  # the Wasserstein distance compares their spreads too
+        gaussians = members.gaussians
+        if _is(reference, "mean"):
+            found = align_many(gaussians, spec, max_sweeps=max_rounds, relative_tolerance=tolerance, **options)
+            return MatchedSamples(_stacked(found.perms, spec), found.sweeps, found.converged)
+        target = gaussians[0] if _is(reference, "first") else Gaussian.point(_reference(members.means, reference))
+        each = [align(target, one, spec, **options) for one in gaussians]
+        return MatchedSamples(_stacked([one.perms for one in each], spec), 1, all(one.converged for one in each))
+    options["on_round"] = on_round
+    if _is(reference, "mean"):
+        return match_weights_to_mean(members.means, spec, max_rounds=max_rounds, tolerance=tolerance, **options)
+    return match_weights(_reference(members.means, reference), members.means, spec, **options)
+
+
+def _by_activations(
+    samples: SampleSet,
+    spec: PermutationSpec,
+    reference: Reference,
+    activations: Activations,
+    x: ArrayLike,
+    match: Match,
+    exclude: frozenset[str],
+    max_rounds: int,
+    on_round: OnRound | None,
+) -> MatchedSamples:
+    options: dict[str, Any] = {"correlation": match == "correlations", "on_round": on_round}
+    if _is(reference, "mean"):
+        options |= {"exclude": exclude, "max_rounds": max_rounds}
+        return match_activations_to_mean(samples, spec, activations, x, **options)
+    return match_activations(_reference(samples, reference), samples, spec, activations, x, **options)
+
+
+def _stacked(each: Sequence[Perms], spec: PermutationSpec) -> dict[str, np.ndarray]:
+    return {group: np.stack([np.asarray(perms[group]) for perms in each]) for group in spec.sizes}
+
+
+def _chosen(
+    candidates: Mapping[int, Folded],
+    scale: float | Literal["held-out"],
+    held_out: Data | None,
+    apply: Apply | None,
+    likelihood: LikelihoodLike | None,
+    key: PRNGKey,
+) -> tuple[Folded, float, dict[str, float] | None]:
+    """The candidate and the scale with the best held-out NLL; without a choice to make nothing is computed."""
+    scales = SCALES if isinstance(scale, str) else (float(scale),)
+    if len(candidates) == 1 and len(scales) == 1:
+        (only,) = candidates.values()
+        return (only if scales[0] == 1 else scaled(only, scales[0])), scales[0], None
+    if held_out is None or apply is None:
+        raise ConfigError("choosing a scale or a number of components needs held_out=(x, y) and apply=")
+    losses = {
+        (number, one): evaluate(
+            scaled(posterior, one), apply, held_out, key=key, samples=CHOSEN_WITH, likelihood=likelihood
+        ).nll
+        for number, posterior in candidates.items()
+        for one in scales
+    }
+    number, best = min(losses, key=lambda tried: losses[tried])
+    several = len(candidates) > 1
+    said = {f"{n} components, scale {one:g}" if several else f"{one:g}": loss for (n, one), loss in losses.items()}
+    return scaled(candidates[number], best), best, said
 
 
 def _keep_first(matched: MatchedSamples) -> None:
@@ -184,7 +296,15 @@ def _is(reference: Reference, name: str) -> bool:
     return isinstance(reference, str) and reference == name
 
 
-def _check_choices(match: str, family: str, reference: Reference, rank: int | None) -> None:
+def _check_choices(
+    match: str,
+    family: str,
+    reference: Reference,
+    rank: int | None,
+    components: tuple[int, ...],
+    scale: float | str,
+    count: int,
+) -> None:
     for name, value, choices in (("match", match, get_args(Match)), ("family", family, get_args(Family))):
         if value not in choices:
             raise ConfigError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
@@ -192,6 +312,12 @@ def _check_choices(match: str, family: str, reference: Reference, rank: int | No
         raise ConfigError(f"reference must be mean, first or a parameter tree, not {reference!r}")
     if rank is not None and family != "lowrank":
         raise ConfigError("rank is for family='lowrank'")
+    if scale != "held-out" and not (isinstance(scale, int | float) and 0 <= scale < np.inf):
+        raise ConfigError(f"scale must be a number that is not negative, or 'held-out', not {scale!r}")
+    if not components or min(components) < 1 or max(components) > max(1, count // 2):
+        raise ConfigError(f"components: from 1 to half of the {count} samples, not {components}")
+    if max(components) > 1 and family != "diagonal":
+        raise ConfigError("a mixture has diagonal components; leave family='diagonal'")
 
 
 def _check_samples(samples: SampleSet, spec: PermutationSpec, exclude: frozenset[str]) -> None:

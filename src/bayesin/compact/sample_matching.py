@@ -22,6 +22,7 @@ from jaxtyping import ArrayLike
 
 from ..chunks import cut
 from ..inference import Draws
+from ..inputs import count_of
 from ..matching import Similarities, activation_similarity, align, align_many, descend, pose_given
 from ..posteriors import Samples
 from ..randomness import PRNGKey
@@ -117,7 +118,7 @@ def match_activations(
 ) -> MatchedSamples:
     """Returns the permutations under which the samples' units do most what the reference's units do on `x`."""
     x = np.asarray(x)
-    chunks, order = cut(x, np.zeros(len(x), np.int32), EXAMPLES), [tuple(spec.sizes)]
+    chunks, order = cut(x, np.zeros(count_of(x), np.int32), EXAMPLES), [tuple(spec.sizes)]
     perms = identity_of_each(spec, len(samples))
     for part, stack in batches(samples, IN_ONE_PASS):
         similarity = activation_similarity(activations, reference, stack, chunks, correlation=correlation)

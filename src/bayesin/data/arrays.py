@@ -3,11 +3,16 @@
 Whole-number targets make a classification, floating-point targets a regression (left as they are).
 """
 
+import dataclasses
+from typing import Any
+
 import numpy as np
 
+from .. import inputs
 from ..errors import DataError
 from .dataset import Dataset, Normalise, check_limit, check_normalise, evenly, stratified, take
 from .normalise import check_finite, feature_statistics, pixel_statistics, pixels_to_floats, standardise
+from .remarks import read_labels, remark_on_inputs, remark_on_labels
 
 MOST_CLASSES = 1 << 20  # more is a column of identifiers, not of labels
 
@@ -33,7 +38,11 @@ def from_arrays(
         name: for messages and reports.
         limit: keep so many training and so many test examples, in the shares of the classes.
         normalise: `"standard"` standardises each channel or feature with the whole training set's mean and
-            standard deviation (a constant one becomes 0); `"unit"` leaves it, bytes between 0 and 1.
+            standard deviation (a constant one becomes 0); `"unit"` leaves it, bytes between 0 and 1; `"none"` takes
+            inputs of any shape as they are, a dict of arrays too, and leaves whole numbers (tokens) whole.
+
+    What can be read in two ways (pixels that are no bytes, channels in front, one-hot or floating-point labels,
+    labels from 1, a class without an example) is met with a warning that says how it was read.
 
     Raises:
         DataError: shapes, lengths or types do not fit together, or a value is not finite.
@@ -45,12 +54,16 @@ def from_arrays(
         ([-1.0, 1.0], [3.0], 2)
     """
     check_normalise(normalise)
+    if normalise == "none":
+        return _as_given(x_train, y_train, x_test, y_test, name, limit)
     train, test = _inputs(f"{name}: x_train", x_train), _inputs(f"{name}: x_test", x_test)
-    train_targets, test_targets = _targets(f"{name}: y_train", y_train), _targets(f"{name}: y_test", y_test)
+    train_targets, test_targets = _both_targets(name, y_train, y_test)
+    remark_on_inputs(f"{name}: x_train", train, normalise)
     _check_together(name, train, test, train_targets, test_targets)
     classes = _classes(name, train_targets, test_targets)
     parts = _pixels_or_floats(train), train_targets, _pixels_or_floats(test), test_targets
-    return normalised(parts, name=name, classes=classes, limit=limit, normalise=normalise)
+    made = normalised(parts, name=name, classes=classes, limit=limit, normalise=normalise)
+    return made if train.dtype != np.uint8 else dataclasses.replace(made, top=255)
 
 
 def normalised(
@@ -93,7 +106,34 @@ def normalised(
         mean=mean,
         std=std,
         normalise=normalise,
+        top=top if is_image else None,
     )
+
+
+def _as_given(x_train: Any, y_train: object, x_test: Any, y_test: object, name: str, limit: int | None) -> Dataset:
+    """Inputs of any shape, or a dict of them, that nothing is done to."""
+    train = inputs.as_inputs(_without_bytes(x_train), f"{name}: x_train")
+    test = inputs.as_inputs(_without_bytes(x_test), f"{name}: x_test")
+    targets = _both_targets(name, y_train, y_test)
+    _check_targets(name, *targets)
+    classes = _classes(name, *targets)
+    parts = []
+    for x, y, part in zip((train, test), targets, ("train", "test"), strict=True):
+        if inputs.count_of(x) != len(y):
+            raise DataError(
+                f"{name}: x_{part} has {inputs.count_of(x)} examples and y_{part} {len(y)}; lengths must agree"
+            )
+        chosen = _choose(y, classes, limit, f"the {part} set of {name}")
+        parts += [inputs.take(x, chosen), y[chosen]]
+    return Dataset(*parts, name=name, classes=classes, normalise="none")
+
+
+def _without_bytes(x: Any) -> Any:
+    """Bytes as whole numbers: what is not to be touched is not taken for pixels."""
+    if isinstance(x, dict):
+        return {name: _without_bytes(part) for name, part in x.items()}
+    x = np.asarray(x)
+    return x.astype(np.int32) if x.dtype == np.uint8 else x
 
 
 def _inputs(name: str, values: object) -> np.ndarray:
@@ -114,8 +154,12 @@ def _pixels_or_floats(x: np.ndarray) -> np.ndarray:
     return np.moveaxis(x, -1, 1) if x.ndim == 4 else x / np.float32(255)
 
 
-def _targets(name: str, values: object) -> np.ndarray:
-    y = _numbers(name, values)
+def _both_targets(name: str, train: object, test: object) -> tuple[np.ndarray, np.ndarray]:
+    return _targets(f"{name}: y_train", train), _targets(f"{name}: y_test", test, remark=False)
+
+
+def _targets(name: str, values: object, remark: bool = True) -> np.ndarray:
+    y = read_labels(name, _numbers(name, values), remark)
     if np.issubdtype(y.dtype, np.floating):
         if y.ndim not in (1, 2) or not y.size:
             raise DataError(f"{name} has shape {y.shape}; regression targets are (n,) or (n, outputs)")
@@ -156,6 +200,10 @@ def _check_together(name: str, train: np.ndarray, test: np.ndarray, *targets: np
         raise DataError(
             f"{name}: x_train holds {train.dtype}, x_test {test.dtype}; bytes are scaled, so store both alike"
         )
+    _check_targets(name, *targets)
+
+
+def _check_targets(name: str, *targets: np.ndarray) -> None:
     if targets[0].dtype != targets[1].dtype:
         raise DataError(f"{name}: labels in one of y_train and y_test, regression targets in the other")
     if targets[0].shape[1:] != targets[1].shape[1:]:
@@ -169,7 +217,9 @@ def _classes(name: str, train: np.ndarray, test: np.ndarray) -> int | None:
         raise DataError(f"{name}: y_test holds the label {test.max()}, y_train none above {train.max()}")
     if train.max() == 0:
         raise DataError(f"{name}: every label is 0; a classification needs two classes, a regression float targets")
-    return int(train.max()) + 1
+    classes = int(train.max()) + 1
+    remark_on_labels(name, train, classes)
+    return classes
 
 
 def _choose(targets: np.ndarray, classes: int | None, limit: int | None, what: str) -> np.ndarray:

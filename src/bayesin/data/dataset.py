@@ -5,13 +5,18 @@ A subset keeps the shares of the classes and is always the same one.
 
 import operator
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from functools import cached_property
+from typing import Any, Literal, get_args
 
+import jax
 import numpy as np
 
 from ..errors import ConfigError, DataError
+from ..inputs import as_inputs, count_of, describe
+from .content import content_of_arrays
+from .normalise import pixels_to_floats, standardise
 
-Normalise = Literal["standard", "unit"]
+Normalise = Literal["standard", "unit", "none"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -20,7 +25,8 @@ class Dataset:
 
     Images are `(n, height, width, channels)`. `mean` and `std` are the statistics of the whole training set,
     one a channel (or a feature), of pixels between 0 and 1; `normalise` says whether `x` was standardised
-    with them (`"standard"`) or left between 0 and 1 (`"unit"`).
+    with them (`"standard"`), left between 0 and 1 (`"unit"`), or not touched at all (`"none"`): then whole numbers,
+    such as tokens, stay whole, and inputs may be a dict of arrays. `transform` prepares new inputs in the same way.
 
     Example:
         >>> data = Dataset(np.zeros((4, 2)), [0, 1, 0, 1], np.zeros((2, 2)), [1, 0], name="toy", classes=2)
@@ -28,42 +34,97 @@ class Dataset:
         (4, (2,), Dataset('toy', 4 training and 2 test examples of shape (2,), 2 classes))
     """
 
-    x_train: np.ndarray  # float32
+    x_train: Any  # float32; where nothing was normalised also int32, or a dict of arrays
     y_train: np.ndarray  # int32 labels, or float32 targets of a regression
-    x_test: np.ndarray
+    x_test: Any
     y_test: np.ndarray
     name: str = "arrays"
     classes: int | None = None  # None for a regression
     mean: np.ndarray = field(default_factory=lambda: np.zeros(1))
     std: np.ndarray = field(default_factory=lambda: np.ones(1))
     normalise: Normalise = "standard"
+    top: int | None = None  # the largest value of raw pixels; None where inputs are other numbers
+    read_from: str | None = None  # hash of the files it was read from, before limit and normalisation
 
     def __post_init__(self):
         target = np.float32 if self.classes is None else np.int32
-        for part, dtype in (("x_train", np.float32), ("x_test", np.float32), ("y_train", target), ("y_test", target)):
-            object.__setattr__(self, part, _read_only(getattr(self, part), dtype))
+        for part in ("x_train", "x_test"):
+            object.__setattr__(self, part, self._inputs(getattr(self, part), part))
+        for part in ("y_train", "y_test"):
+            object.__setattr__(self, part, _read_only(getattr(self, part), target))
         for part, dtype in (("mean", np.float32), ("std", np.float32)):
             object.__setattr__(self, part, _read_only(getattr(self, part), dtype))
         for x, y, part in ((self.x_train, self.y_train, "train"), (self.x_test, self.y_test, "test")):
-            if not x.ndim or not y.ndim or len(x) != len(y):
-                raise DataError(
-                    f"{self.name}: x_{part} has shape {x.shape} and y_{part} {y.shape}; lengths must agree"
-                )
-            if not len(x):
+            if not y.ndim or count_of(x) != len(y):
+                shape = x.shape if isinstance(x, np.ndarray) else f"{{…}} of {count_of(x)} examples"
+                raise DataError(f"{self.name}: x_{part} has shape {shape} and y_{part} {y.shape}; lengths must agree")
+            if not len(y):
                 raise DataError(f"{self.name}: x_{part} is empty")
-        if self.x_train.shape[1:] != self.x_test.shape[1:]:
+        if describe(self.x_train) != describe(self.x_test):
             raise DataError(
-                f"{self.name}: a training example has shape {self.input_shape}, a test one {self.x_test.shape[1:]}"
+                f"{self.name}: a training example has shape {describe(self.x_train)}, a test one "
+                f"{describe(self.x_test)}"
             )
+
+    def _inputs(self, x: Any, part: str) -> Any:
+        if self.normalise != "none":
+            x = np.asarray(x)
+            if not x.ndim:
+                raise DataError(f"{self.name}: {part} has shape (), not one entry for each example")
+            return _read_only(x, np.float32)
+        return jax.tree.map(lambda leaf: _read_only(leaf, leaf.dtype), as_inputs(x, f"{self.name}: {part}"))
+
+    def transform(self, x: Any) -> Any:
+        """Returns new raw inputs as the network expects them: prepared as the training set was.
+
+        Args:
+            x: inputs as `from_arrays` took them, or as the files of a named data set hold them (images of bytes);
+                a channel of its own may be left out.
+
+        Raises:
+            DataError: they have another shape, or are of another kind than the training set was made from.
+
+        Example:
+            >>> from bayesin.data import from_arrays
+            >>> data = from_arrays([[0.0], [2.0]], [0, 1], [[4.0]], [1])
+            >>> data.transform([[4.0]]).tolist()
+            [[3.0]]
+        """
+        if self.normalise == "none":
+            x = as_inputs(x, "new")
+            if describe(x) != describe(self.x_train):
+                raise DataError(f"new inputs have the shape {describe(x)}, those of {self.name} {self.input_shape}")
+            return x
+        x = np.asarray(x)
+        if x.shape[1:] == self.input_shape[:-1] and self.input_shape[-1:] == (1,):
+            x = x[..., None]
+        if x.shape[1:] != self.input_shape:
+            raise DataError(f"new inputs have the shape {x.shape[1:]}, those of {self.name} {self.input_shape}")
+        shift, scale = (self.mean, self.std) if self.normalise == "standard" else (0 * self.mean, 0 * self.std + 1)
+        if self.top is None:
+            if x.dtype == np.uint8:
+                raise DataError(f"new inputs are bytes, those of {self.name} were other numbers; prepare both alike")
+            return standardise(x, shift.astype(np.float64), scale.astype(np.float64), "new inputs")
+        if not ((x >= 0) & (x <= self.top) & (x == np.floor(x))).all():
+            raise DataError(f"{self.name} was made from whole pixels of 0 to {self.top}; new inputs are not")
+        if x.ndim != 4:
+            return standardise(x / np.float32(self.top), shift, scale, "new inputs")
+        return pixels_to_floats(np.moveaxis(x.astype(np.uint8), -1, 1), shift, scale, self.top)
 
     def __len__(self) -> int:
         """Number of training examples."""
-        return len(self.x_train)
+        return len(self.y_train)
 
     @property
-    def input_shape(self) -> tuple[int, ...]:
-        """Shape of one example."""
-        return self.x_train.shape[1:]
+    def input_shape(self) -> Any:
+        """Shape of one example; of a dict of inputs the shapes by name."""
+        return jax.tree.map(lambda leaf: leaf.shape[1:], self.x_train)
+
+    @cached_property
+    def content(self) -> str:
+        """The SHA-256 that it is known by: of what it was read from, else of its arrays."""
+        arrays = jax.tree.leaves((self.x_train, self.y_train, self.x_test, self.y_test))
+        return content_of_arrays(arrays) if self.read_from is None else self.read_from
 
     @property
     def outputs(self) -> int:
@@ -73,7 +134,7 @@ class Dataset:
     def __repr__(self) -> str:
         kind = f"{self.classes} classes" if self.classes is not None else "regression"
         return (
-            f"Dataset({self.name!r}, {len(self):,} training and {len(self.x_test):,} test examples "
+            f"Dataset({self.name!r}, {len(self):,} training and {len(self.y_test):,} test examples "
             f"of shape {self.input_shape}, {kind})"
         )
 
@@ -81,7 +142,7 @@ class Dataset:
 def check_normalise(normalise: str) -> None:
     """Raises `ConfigError` unless this is a known way to normalise."""
     if normalise not in get_args(Normalise):
-        raise ConfigError(f"normalise needs 'standard' or 'unit', not {normalise!r}")
+        raise ConfigError(f"normalise needs 'standard', 'unit' or 'none', not {normalise!r}")
 
 
 def stratified(labels: np.ndarray, limit: int | None, what: str = "the data set") -> np.ndarray:

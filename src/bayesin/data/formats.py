@@ -91,19 +91,22 @@ def parse_cifar(content: bytes, classes: int, name: str) -> tuple[np.ndarray, np
     return records[:, label_bytes:].reshape(-1, CHANNELS, SIDE, SIDE), labels
 
 
-def read_npz(path: Path | str, largest: int = LARGEST) -> dict[str, np.ndarray]:
-    """Returns the arrays x_train, y_train, x_test and y_test of an `.npz` file; others are left unread.
+def read_npz(
+    path: Path | str, largest: int = LARGEST, names: tuple[str, ...] | None = ARRAYS
+) -> dict[str, np.ndarray]:
+    """Returns arrays of an `.npz` file, by default x_train, y_train, x_test and y_test; others are left unread.
 
     Args:
         path: the file, as `numpy.savez` or `savez_compressed` writes it.
-        largest: refuse a file whose four arrays declare more bytes than this.
+        largest: refuse a file whose arrays declare more bytes than this.
+        names: of the arrays; None for all that are there.
 
     Raises:
         DataError: the file is absent, damaged, too large, lacks an array, or holds Python objects.
     """
     try:
         with open_file(path) as file, zipfile.ZipFile(file) as archive:
-            members = _members(archive, path)
+            members = _members(archive, path, names)
             total = sum(member.file_size for member in members.values())
             if total > largest:
                 raise DataError(f"{path} declares {total:,} bytes of arrays, more than the {largest:,} allowed")
@@ -166,15 +169,16 @@ def read_digits() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     return images[~test], labels[~test], images[test], labels[test]
 
 
-def _members(archive: zipfile.ZipFile, path: Path | str) -> dict[str, zipfile.ZipInfo]:
-    names = [member.filename.removesuffix(".npy") for member in archive.infolist()]
-    for name in ARRAYS:
-        if name not in names:
-            held = ", ".join(other if other.isprintable() else repr(other) for other in names[:8])
+def _members(archive: zipfile.ZipFile, path: Path | str, names: tuple[str, ...] | None) -> dict[str, zipfile.ZipInfo]:
+    there = [member.filename.removesuffix(".npy") for member in archive.infolist()]
+    wanted = there if names is None else names
+    for name in wanted:
+        if name not in there:
+            held = ", ".join(other if other.isprintable() else repr(other) for other in there[:8])
             raise DataError(f"{path} has no array '{name}'; it holds {held[:200] or 'nothing'}")
-        if names.count(name) > 1:
-            raise DataError(f"{path} has '{name}' {names.count(name)} times")
-    return {name: archive.infolist()[names.index(name)] for name in ARRAYS}
+        if there.count(name) > 1:
+            raise DataError(f"{path} has '{name}' {there.count(name)} times")
+    return {name: archive.infolist()[there.index(name)] for name in wanted}
 
 
 def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> np.ndarray:

@@ -1,12 +1,14 @@
 """`load`: a data set by name, found, checked, normalised."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from ..errors import DataError
 from .arrays import from_arrays, normalised
+from .content import DIGITS, content_of_arrays, content_of_source, is_data_file
 from .dataset import Dataset, Normalise, check_normalise
 from .folders import Found, locate, read_checked, searched
 from .formats import DIGITS_TOP, parse_cifar, parse_idx, read_digits, read_npz
@@ -42,17 +44,28 @@ def load(
     """
     check_normalise(normalise)
     text = os.fspath(name)
-    if text.endswith(".npz"):
-        path = Path(root, text) if root is not None and not os.path.isfile(text) else Path(text)
-        return from_arrays(**read_npz(path), name=path.stem, limit=limit, normalise=normalise)
+    if is_data_file(text):
+        path = data_file(text, root)
+        arrays = read_npz(path)
+        data = from_arrays(**arrays, name=path.stem, limit=limit, normalise=normalise)
+        return replace(data, read_from=content_of_arrays(arrays.values()))
     if text == "digits":
         parts = read_digits()
-        return normalised(parts, name=text, classes=10, limit=limit, normalise=normalise, top=DIGITS_TOP)
+        if content_of_arrays(parts) != DIGITS:
+            raise DataError("scikit-learn's digits are not those of this version; reinstall scikit-learn")
+        data = normalised(parts, name=text, classes=10, limit=limit, normalise=normalise, top=DIGITS_TOP)
+        return replace(data, read_from=DIGITS)
     if os.sep in text and not text.endswith(os.sep):
         raise DataError(f"'{text}' is neither a data set nor an .npz file; other formats are not read")
     source = source_of(text)
     parts = read_files(source, root)
-    return normalised(parts, name=source.name, classes=source.classes, limit=limit, normalise=normalise)
+    data = normalised(parts, name=source.name, classes=source.classes, limit=limit, normalise=normalise)
+    return replace(data, read_from=content_of_source(source))
+
+
+def data_file(name: str | Path, root: str | Path | None = None) -> Path:
+    """The file that a data set is named by: as it is named, else below `root`."""
+    return Path(root, name) if root is not None and not os.path.isfile(name) else Path(name)
 
 
 def read_files(

@@ -40,6 +40,7 @@ class Source(NamedTuple):
     downloads: tuple[Download, ...]
     mirrors: tuple[str, ...]  # addresses that a download's name completes, tried in this order
     system: tuple[str, ...] = ()  # folders of system packages
+    class_names: tuple[str, ...] = ()  # what labels 0, 1, … mean; empty where the number is the name
 
     @property
     def size(self) -> int:
@@ -112,6 +113,10 @@ _FASHION_MNIST = Source(
         "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",  # plain HTTP; the checksum guards it
     ),
     system=("/usr/share/datasets/fashion-mnist",),  # Debian's dataset-fashion-mnist
+    class_names=(
+        *("T-shirt", "trouser", "pullover", "dress", "coat"),
+        *("sandal", "shirt", "sneaker", "bag", "ankle boot"),
+    ),
 )
 
 _CIFAR10_BATCHES = (
@@ -149,7 +154,19 @@ _CIFAR10 = Source(
         "https://www.cs.toronto.edu/~kriz/",
         "https://storage.googleapis.com/s4tf-hosted-binaries/datasets/CIFAR10/",
     ),
+    class_names=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
 )
+
+_CIFAR100_NAMES = """
+apple, aquarium fish, baby, bear, beaver, bed, bee, beetle, bicycle, bottle, bowl, boy, bridge, bus, butterfly, camel,
+can, castle, caterpillar, cattle, chair, chimpanzee, clock, cloud, cockroach, couch, crab, crocodile, cup, dinosaur,
+dolphin, elephant, flatfish, forest, fox, girl, hamster, house, kangaroo, keyboard, lamp, lawn mower, leopard, lion,
+lizard, lobster, man, maple tree, motorcycle, mountain, mouse, mushroom, oak tree, orange, orchid, otter, palm tree,
+pear, pickup truck, pine tree, plain, plate, poppy, porcupine, possum, rabbit, raccoon, ray, road, rocket, rose, sea,
+seal, shark, shrew, skunk, skyscraper, snail, snake, spider, squirrel, streetcar, sunflower, sweet pepper, table,
+tank, telephone, television, tiger, tractor, train, trout, tulip, turtle, wardrobe, whale, willow tree, wolf,
+woman, worm
+"""
 
 _CIFAR100 = Source(
     name="cifar100",
@@ -176,6 +193,7 @@ _CIFAR100 = Source(
         "https://www.cs.toronto.edu/~kriz/",
         "http://www.cs.toronto.edu/~kriz/",  # behind proxies that break TLS; the checksum guards it
     ),
+    class_names=tuple(name.strip() for name in _CIFAR100_NAMES.replace("\n", " ").split(",")),
 )
 
 SOURCES = {source.name: source for source in (_MNIST, _FASHION_MNIST, _CIFAR10, _CIFAR100)}

@@ -10,6 +10,9 @@ and the second is not. Neither is clipped. As both ends belong to the grid the f
 maximum of noisy numbers leans upwards: "zero" means "within the standard error", which is small because
 every τ sees the same noise.
 
+Much of a barrier may be mere under-confidence. `calibrated_value` is the barrier that is left after every τ, the ends
+included, was given the temperature that fits held-out data best; `accuracy_drop` does not see confidence at all.
+
 References: Entezari et al. 2022 and Ainsworth et al. 2023 (points); Rossi et al. 2023 (marginal).
 """
 
@@ -30,7 +33,7 @@ from ..randomness import PRNGKey
 from ..trees import Tree
 from . import metrics
 from .marginal import Data
-from .predict import Predictive, evaluate_prepared, prepare, standard_error
+from .predict import Evaluation, evaluate_prepared, prepare, standard_error
 from .sizes import ChunkSizes
 
 
@@ -51,6 +54,9 @@ class Barrier(eqx.Module):
     confusion: Int[np.ndarray, "taus classes classes"] | None = None  # true class, named class
     kept: Int[np.ndarray, " kept"] | None = None  # examples whose probabilities were kept
     probabilities: Float[np.ndarray, "taus kept classes"] | None = None
+    held_out_nll: Float[np.ndarray, " taus"] | None = None  # loss on the data for calibration, as these below
+    temperatures: Float[np.ndarray, " taus"] | None = None
+    calibrated_nll: Float[np.ndarray, " taus"] | None = None
 
     def __repr__(self) -> str:
         height = f"{self.value:.4f} ± {self.standard_error:.4f} at τ = {self.argmax:g}"
@@ -64,7 +70,7 @@ class Barrier(eqx.Module):
     @property
     def value(self) -> float:
         """The barrier: the largest height above the chord."""
-        return float(self.excess.max())
+        return _height(self.nll, self.taus)
 
     @property
     def value_over_mean(self) -> float:
@@ -86,12 +92,25 @@ class Barrier(eqx.Module):
         """The same definition on accuracy: how far it falls below the chord, as a share."""
         return None if self.accuracy is None else float((_chord(self.accuracy, self.taus) - self.accuracy).max())
 
+    @property
+    def calibrated_value(self) -> float | None:
+        """The barrier of the calibrated loss; None where there were no data to calibrate on."""
+        return None if self.calibrated_nll is None else _height(self.calibrated_nll, self.taus)
+
+    @property
+    def held_out_value(self) -> float | None:
+        """The barrier on the data for calibration, by which a remedy may be chosen without looking at this one's."""
+        return None if self.held_out_nll is None else _height(self.held_out_nll, self.taus)
+
     def to_json(self, *, detail: bool = False) -> dict[str, Any]:
         """Plain numbers; with `detail` also calibration, confusion and kept probabilities."""
         names = ["taus", "nll", "accuracy", "ece", "brier", "standard_errors", "bias"]
         names += ["calibration", "confusion", "kept", "probabilities"] if detail else []
         scalars = ["value", "standard_error", "argmax", "value_over_mean", "standard_error_over_mean"]
         scalars += ["accuracy_drop", "samples", "examples"]
+        if self.calibrated_nll is not None:
+            names += ["held_out_nll", "temperatures", "calibrated_nll"]
+            scalars += ["calibrated_value", "held_out_value"]
         arrays = {name: getattr(self, name) for name in names}
         return {name: getattr(self, name) for name in scalars} | {
             name: None if array is None else array.tolist() for name, array in arrays.items()
@@ -110,6 +129,7 @@ def barrier(
     keep: int | Sequence[int] = 0,
     on_tau: Callable[[int, float, float], None] | None = None,
     chunks: ChunkSizes | None = None,
+    calibrate: Data | None = None,
 ) -> Barrier:
     """Returns the marginal loss along a path and its barrier, with Monte-Carlo error.
 
@@ -126,6 +146,7 @@ def barrier(
         keep: how many examples' class probabilities to keep at every τ, or which.
         on_tau: called with (number of τs done, τ, loss) after each.
         chunks: examples and draws at once; chosen from the sizes when left out.
+        calibrate: inputs and labels that are neither trained nor tested on, to fit a temperature at every τ.
 
     Raises:
         ConfigError: a grid without its ends or middle.
@@ -145,14 +166,20 @@ def barrier(
     prepared = prepare(path(0.0), apply, data, samples, as_likelihood(likelihood), chunks)
     kept = _kept(keep, prepared.count)
     labels = np.asarray(data[1])
-    predictions: list[Predictive] = []
+    held_out = (
+        None if calibrate is None else prepare(path(0.0), apply, calibrate, samples, prepared.likelihood, chunks)
+    )
+    predictions: list[Evaluation] = []
     rows: list[dict[str, Any]] = []
     for number, tau in enumerate(grid):
         try:
             there = evaluate_prepared(path(tau), prepared, key, samples)
+            beside = None if held_out is None else evaluate_prepared(path(tau), held_out, key, samples)
         except PosteriorError as error:
             raise PosteriorError(f"at τ = {tau:g}: {error}") from None
         rows.append(_scores(there, labels, kept))
+        if beside is not None and calibrate is not None:
+            rows[-1] |= _calibrated(there, labels, beside, np.asarray(calibrate[1]))
         predictions.append(replace(there, log_probs=None))  # one set of probabilities in memory at a time
         if on_tau is not None:
             on_tau(number + 1, float(tau), there.nll)
@@ -166,12 +193,15 @@ def barrier(
         standard_errors=_errors_above_chord(predictions, grid),
         bias=np.array([there.bias for there in predictions]),
         standard_error_over_mean=_error_above_mean(predictions),
-        samples=max(len(there.ratios) for there in predictions),
+        samples=max(len(there.influence) for there in predictions),
         examples=prepared.count,
         calibration=scores.get("calibration"),
         confusion=scores.get("confusion"),
         kept=kept if len(kept) and "probabilities" in scores else None,
         probabilities=scores.get("probabilities"),
+        held_out_nll=scores.get("held_out_nll"),
+        temperatures=scores.get("temperatures"),
+        calibrated_nll=scores.get("calibrated_nll"),
     )
 
 
@@ -195,7 +225,7 @@ def _kept(keep: int | Sequence[int], count: int) -> np.ndarray:
     return kept
 
 
-def _scores(there: Predictive, labels: np.ndarray, kept: np.ndarray) -> dict[str, Any]:
+def _scores(there: Evaluation, labels: np.ndarray, kept: np.ndarray) -> dict[str, Any]:
     if there.log_probs is None:
         return {}
     probs = np.exp(there.log_probs.astype(np.float64))
@@ -209,19 +239,31 @@ def _scores(there: Predictive, labels: np.ndarray, kept: np.ndarray) -> dict[str
     return scores | ({"probabilities": probs[kept]} if len(kept) else {})
 
 
+def _calibrated(there: Evaluation, labels: np.ndarray, beside: Evaluation, others: np.ndarray) -> dict[str, Any]:
+    if there.log_probs is None or beside.log_probs is None:
+        raise ConfigError("calibrate= needs a likelihood with class probabilities; leave it out")
+    temperature = metrics.best_temperature(beside.log_probs, others)
+    calibrated = metrics.nll(metrics.tempered(there.log_probs, temperature), labels)
+    return {"held_out_nll": beside.nll, "temperatures": temperature, "calibrated_nll": calibrated}
+
+
+def _height(nll: np.ndarray, taus: np.ndarray) -> float:
+    return float((nll - _chord(nll, taus)).max())
+
+
 def _chord(values: np.ndarray, taus: np.ndarray) -> np.ndarray:
     return values[0] + taus * (values[-1] - values[0])  # exactly flat where the ends are equal
 
 
-def _errors_above_chord(predictions: list[Predictive], taus: np.ndarray) -> np.ndarray:
-    """Draw s enters every τ with the same noise, so its effect on the height is the same combination of ratios."""
-    ratios = [there.ratios for there in predictions]  # a point has a single one, which broadcasts: it never varies
-    first, last = ratios[0], ratios[-1]
+def _errors_above_chord(predictions: list[Evaluation], taus: np.ndarray) -> np.ndarray:
+    """Draw s enters every τ with the same noise, so its influence on the height is the same combination."""
+    influence = [there.influence for there in predictions]  # a point has a single one, which broadcasts
+    first, last = influence[0], influence[-1]
     return np.array(
-        [standard_error(here - ((1 - tau) * first + tau * last)) for here, tau in zip(ratios, taus, strict=True)]
+        [standard_error(here - ((1 - tau) * first + tau * last)) for here, tau in zip(influence, taus, strict=True)]
     )
 
 
-def _error_above_mean(predictions: list[Predictive]) -> float:
-    highest = max(predictions, key=lambda there: there.nll).ratios
-    return standard_error(highest - 0.5 * (predictions[0].ratios + predictions[-1].ratios))
+def _error_above_mean(predictions: list[Evaluation]) -> float:
+    highest = max(predictions, key=lambda there: there.nll).influence
+    return standard_error(highest - 0.5 * (predictions[0].influence + predictions[-1].influence))

@@ -6,8 +6,10 @@ The sum over draws runs in log space. Draw s is a function of the posterior and 
 is the same at every posterior (common random numbers) and does not depend on what is computed at once.
 """
 
+import math
+from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,15 +19,25 @@ from jaxtyping import Array, Float, Shaped
 
 from ..chunks import Chunks
 from ..errors import ConfigError
+from ..inputs import ExampleInputs, Inputs, take
 from ..jaxprs import Apply
 from ..likelihoods import Likelihood, LikelihoodLike, as_likelihood
 from ..paths import Mixture, as_gaussian
-from ..posteriors import Gaussian, LowRankGaussian, Posterior, Samples, is_posterior
+from ..posteriors import (
+    FactorGaussian,
+    Gaussian,
+    GaussianMixture,
+    LowRankGaussian,
+    Posterior,
+    Samples,
+    is_posterior,
+)
 from ..randomness import PRNGKey, check_key
 from ..trees import Tree, common_dtype
 
-Drawable = Gaussian | LowRankGaussian | Samples | Mixture  # whose draw number s can be made alone
-Data = tuple[Shaped[Array | np.ndarray, "examples ..."], Shaped[Array | np.ndarray, "examples ..."]]
+# Posteriors whose draw number s can be made alone.
+Drawable = Gaussian | LowRankGaussian | FactorGaussian | GaussianMixture | Samples | Mixture
+Data = tuple[ExampleInputs, Shaped[Array | np.ndarray, "examples ..."]]
 
 
 class Averages(NamedTuple):
@@ -33,8 +45,8 @@ class Averages(NamedTuple):
 
     log_likelihood: Float[Array, " examples"]
     log_probs: Float[Array, "examples classes"]  # no classes where the likelihood has no probabilities
-    ratios: Float[Array, " draws"]  # mean_i p_is / p_i
-    bias: Float[Array, ""]  # of the mean log-likelihood, downwards
+    influence: Float[Array, " draws"]  # of each draw on the loss; see `_influence`
+    bias: Float[Array, ""]  # of the loss, upwards
 
 
 def marginal_loss(
@@ -74,7 +86,9 @@ def marginal_loss(
 
     @jax.checkpoint
     def log_likelihoods(number: Array) -> Array:
-        return _scores(drawn, draw(drawn, stream, number), jnp.asarray(x), jnp.asarray(y), apply, likelihood)[0]
+        return _scores(
+            drawn, draw(drawn, stream, number), jax.tree.map(jnp.asarray, x), jnp.asarray(y), apply, likelihood
+        )[0]
 
     terms = jax.lax.map(log_likelihoods, jnp.arange(count))
     return np.log(count).astype(terms.dtype) - jnp.mean(logsumexp(terms, axis=0))
@@ -82,7 +96,7 @@ def marginal_loss(
 
 def as_drawable(posterior: Posterior | Mixture | Tree, key: PRNGKey | None, samples: int) -> Drawable:
     """A posterior whose draws can be made one by one; those of your own family are drawn here, all at once."""
-    if isinstance(posterior, Gaussian | LowRankGaussian | Samples | Mixture):
+    if isinstance(posterior, Drawable):
         return posterior
     if is_posterior(posterior):
         return Samples(posterior.sample(needed(key), samples))
@@ -129,7 +143,9 @@ def average_over_draws(
         return jnp.logaddexp(total, probs), likelihoods
 
     probs = jax.eval_shape(
-        lambda: _all_scores(posterior, _stacked(posterior, key, jnp.arange(draws)), x[0], y[0], apply, likelihood)[1]
+        lambda: _all_scores(
+            posterior, _stacked(posterior, key, jnp.arange(draws)), take(x, 0), y[0], apply, likelihood
+        )[1]
     )
     total = jnp.full((*y.shape[:2], probs.shape[-1]), -jnp.inf, probs.dtype)
     total, likelihoods = jax.lax.scan(some_draws, total, jnp.arange(0, samples, draws))
@@ -137,13 +153,57 @@ def average_over_draws(
     likelihoods = likelihoods.reshape(-1, y.shape[0] * y.shape[1])[:samples, :count]
     log_samples = jnp.log(jnp.asarray(samples, likelihoods.dtype))
     average = logsumexp(likelihoods, axis=0) - log_samples
-    ratios = jnp.exp(likelihoods - average[None])
+    influence = _influence(likelihoods, average)
     return Averages(
         average,
         (total - log_samples).reshape(y.shape[0] * y.shape[1], probs.shape[-1])[:count],
-        ratios.mean(1),
-        0.5 / samples * jnp.mean((ratios - 1) ** 2),
+        influence,
+        jnp.mean(influence) - 1,
     )
+
+
+def _influence(log_likelihoods: Float[Array, "draws examples"], average: Float[Array, " examples"]) -> Array:
+    """One number for each draw: what the loss does without it, `1 + (S − 1) (L without s − L)`.
+
+    Its mean is one plus the jackknife's estimate of the bias, its variance over S that of the variance. To first
+    order it is the mean of p_is / p_i, the delta method, which cannot exceed S: where one of few draws carries an
+    example it says too little. The sum of all other draws is formed by subtraction, and where the largest is left
+    out, of which float32 might leave nothing, term by term.
+    """
+    draws = len(log_likelihoods)
+    if draws == 1:
+        return jnp.ones(1, average.dtype)
+    ratios = jnp.exp(log_likelihoods - average[None])
+    largest = jnp.arange(draws)[:, None] == jnp.argmax(log_likelihoods, axis=0)[None]
+    others = logsumexp(jnp.where(largest, -jnp.inf, log_likelihoods), axis=0) - average
+    without = jnp.where(largest, others[None], jnp.log(jnp.where(largest, 1.0, draws - ratios)))
+    change = np.log(draws - 1).astype(without.dtype) - without  # of an example's loss
+    return 1 + (draws - 1) * change.mean(1)
+
+
+@partial(jax.jit, static_argnames=("apply", "samples", "draws"))
+def outputs_of_draws(
+    posterior: Drawable,
+    key: PRNGKey,
+    x: Inputs,  # in parts
+    *,
+    apply: Apply,
+    samples: int,
+    draws: int,  # computed at once
+) -> Float[Array, "samples examples ..."]:
+    """What every draw of the weights gives for every example, in float32 or wider."""
+
+    def some_draws(first: Array) -> Array:
+        members = _stacked(posterior, key, jnp.minimum(first + jnp.arange(draws), samples - 1))
+
+        def one_chunk(part: Array) -> Array:
+            outputs = _of_each(members, lambda member: apply(member, part))
+            return outputs.astype(common_dtype(outputs, jnp.float32))
+
+        return jnp.moveaxis(jax.lax.map(one_chunk, x), 0, 1)  # (draws, parts, length, ...)
+
+    outputs = jax.lax.map(some_draws, jnp.arange(0, samples, draws))
+    return outputs.reshape(-1, math.prod(jax.tree.leaves(x)[0].shape[:2]), *outputs.shape[4:])[:samples]
 
 
 def draw(posterior: Drawable, key: PRNGKey, number: int | Array) -> Tree:
@@ -163,18 +223,23 @@ def _stacked(posterior: Drawable, key: PRNGKey, index: Array) -> Tree:
 
 
 def _all_scores(
-    posterior: Drawable, members: Tree, x: Array, y: Array, apply: Apply, likelihood: Likelihood
+    posterior: Drawable, members: Tree, x: Inputs, y: Array, apply: Apply, likelihood: Likelihood
 ) -> tuple[Float[Array, "draws examples"], Float[Array, "draws examples classes"]]:
     def scores(member: Tree) -> tuple[Array, Array]:
         return _scores(posterior, member, x, y, apply, likelihood)
 
+    return _of_each(members, scores)
+
+
+def _of_each(members: Tree, function: Callable[[Tree], Any]) -> Any:
+    """A function of each member; a single one is not vmapped, as above."""
     if len(jax.tree.leaves(members)[0]) == 1:
-        return jax.tree.map(lambda leaf: leaf[None], scores(jax.tree.map(lambda leaf: leaf[0], members)))
-    return jax.vmap(scores)(members)
+        return jax.tree.map(lambda leaf: leaf[None], function(jax.tree.map(lambda leaf: leaf[0], members)))
+    return jax.vmap(function)(members)
 
 
 def _scores(
-    posterior: Drawable, member: Tree, x: Array, y: Array, apply: Apply, likelihood: Likelihood
+    posterior: Drawable, member: Tree, x: Inputs, y: Array, apply: Apply, likelihood: Likelihood
 ) -> tuple[Float[Array, " examples"], Float[Array, "examples classes"]]:
     """Log-likelihoods of one draw and, where the likelihood has them, its log-probabilities."""
     if isinstance(posterior, Mixture):

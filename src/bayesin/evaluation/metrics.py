@@ -6,15 +6,21 @@ ece        Σ_b (n_b / N) |accuracy_b − confidence_b| over 15 bins of equal wi
 brier      mean_i Σ_c (p_i(c) − [c = y_i])²,  between 0 and 2
 agreement  share of examples on which two predictions name the same class
 total variation   mean_i ½ Σ_c |p_i(c) − q_i(c)|,  between 0 and 1
+temperature   T of least nll for probabilities p^(1/T), renormalised; above 1 where they are too sure
+selective  accuracy of the examples that are kept when the least certain are left out, by the share that is kept
+auroc      probability that a score of one set lies above one of another, ties counted half
 """
 
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.optimize import minimize_scalar
+from scipy.special import logsumexp
 
 from ..errors import DataError
 
 BINS = 15
+LARGEST_LOG_TEMPERATURE = 4.0
 
 
 class Calibration(NamedTuple):
@@ -25,6 +31,13 @@ class Calibration(NamedTuple):
     count: np.ndarray
 
 
+class Selective(NamedTuple):
+    """Accuracy by the share of examples that are kept, the most certain ones first."""
+
+    coverage: np.ndarray
+    accuracy: np.ndarray
+
+
 def nll(log_probs: Any, y: Any) -> float:
     """Returns the mean negative log-probability of the labels.
 
@@ -32,8 +45,33 @@ def nll(log_probs: Any, y: Any) -> float:
         >>> round(nll(np.log([[0.5, 0.5], [0.25, 0.75]]), [0, 1]), 4)
         0.4904
     """
-    log_probs, y = _checked(log_probs, y)
+    log_probs, y = checked(log_probs, y)
     return float(-log_probs[np.arange(len(y)), y].mean())
+
+
+def tempered(log_probs: Any, temperature: float) -> np.ndarray:
+    """Returns the log-probabilities p^(1/T), renormalised.
+
+    Example:
+        >>> np.exp(tempered(np.log([[0.5, 0.25, 0.25]]), 0.5)).round(4).tolist()
+        [[0.6667, 0.1667, 0.1667]]
+    """
+    scaled = np.asarray(log_probs, np.float64) / temperature
+    return scaled - logsumexp(scaled, axis=1, keepdims=True)
+
+
+def best_temperature(log_probs: Any, y: Any) -> float:
+    """Returns the temperature at which the labels are likeliest.
+
+    Example:
+        >>> log_probs = np.log([[0.9, 0.1]] * 3)  # 90 % sure, right two times in three
+        >>> round(best_temperature(log_probs, [0, 0, 1]), 3)
+        3.17
+    """
+    log_probs, y = checked(log_probs, y)
+    bounds = (-LARGEST_LOG_TEMPERATURE, LARGEST_LOG_TEMPERATURE)
+    found = minimize_scalar(lambda log_t: nll(tempered(log_probs, np.exp(log_t)), y), bounds=bounds, method="bounded")
+    return float(np.exp(found.x))  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def accuracy(probs: Any, y: Any) -> float:
@@ -43,7 +81,7 @@ def accuracy(probs: Any, y: Any) -> float:
         >>> accuracy([[0.5, 0.1], [0.2, 0.8]], [0, 0])
         0.5
     """
-    probs, y = _checked(probs, y)
+    probs, y = checked(probs, y)
     return float((probs.argmax(1) == y).mean())
 
 
@@ -54,13 +92,13 @@ def brier(probs: Any, y: Any) -> float:
         >>> brier([[1.0, 0.0], [1.0, 0.0]], [0, 1])
         1.0
     """
-    probs, y = _checked(probs, y)
+    probs, y = checked(probs, y)
     return float(((probs - np.eye(probs.shape[1])[y]) ** 2).sum(1).mean())
 
 
 def calibration(probs: Any, y: Any, bins: int = BINS) -> Calibration:
     """Returns confidence, accuracy and count in bins of equal width over the confidence (0, 1]."""
-    probs, y = _checked(probs, y)
+    probs, y = checked(probs, y)
     confidence, right = probs.max(1), probs.argmax(1) == y
     # A confidence on a boundary belongs to the bin below it, as in the usual definition (lower, upper].
     place = np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)
@@ -84,7 +122,7 @@ def ece(probs: Any, y: Any, bins: int = BINS) -> float:
 
 def confusion(probs: Any, y: Any) -> np.ndarray:
     """Returns the counts of (true class, named class)."""
-    probs, y = _checked(probs, y)
+    probs, y = checked(probs, y)
     classes = probs.shape[1]
     return np.bincount(y * classes + probs.argmax(1), minlength=classes**2).reshape(classes, classes)
 
@@ -111,12 +149,46 @@ def total_variation(probs: Any, others: Any) -> float:
     return float(0.5 * np.abs(probs - others).sum(1).mean())
 
 
-def _checked(probs: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+def selective_accuracy(probs: Any, y: Any) -> Selective:
+    """Returns the accuracy of the most certain examples, for every number of them; equal confidence is averaged over.
+
+    Example:
+        >>> kept = selective_accuracy([[0.9, 0.1], [0.4, 0.6], [0.7, 0.3]], [0, 0, 0])
+        >>> kept.coverage.round(2).tolist(), kept.accuracy.round(2).tolist()
+        ([0.33, 0.67, 1.0], [1.0, 1.0, 0.67])
+    """
+    probs, y = checked(probs, y)
+    confidence, right = probs.max(1), (probs.argmax(1) == y).astype(np.float64)
+    _, group = np.unique(-confidence, return_inverse=True)
+    shared = np.bincount(group, right) / np.bincount(group)  # among equals the order is chance
+    count = np.arange(1, len(y) + 1)
+    return Selective(count / len(y), np.cumsum(shared[np.sort(group)]) / count)
+
+
+def auroc(inside: Any, outside: Any) -> float:
+    """Returns the probability that a score of `outside` lies above one of `inside`, ties counted half.
+
+    Example:
+        >>> auroc([0.1, 0.4], [0.3, 0.9])
+        0.75
+    """
+    inside, outside = (np.asarray(scores, np.float64).reshape(-1) for scores in (inside, outside))
+    if not inside.size or not outside.size or np.isnan(inside).any() or np.isnan(outside).any():
+        raise DataError("need scores of both sets, without NaN")
+    ordered = np.sort(inside)
+    below, up_to = (np.searchsorted(ordered, outside, side=side).mean() for side in ("left", "right"))
+    return float(0.5 * (below + up_to) / inside.size)
+
+
+def checked(probs: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Returns probabilities and labels as arrays that fit each other."""
     probs, y = np.asarray(probs, np.float64), np.asarray(y)
     if probs.ndim != 2 or y.shape != probs.shape[:1] or not len(y):
         raise DataError(f"need probabilities (examples, classes) and as many labels: {probs.shape} and {y.shape}")
     if not np.issubdtype(y.dtype, np.integer) or y.min() < 0 or y.max() >= probs.shape[1]:
-        raise DataError(f"labels must be whole numbers from 0 to {probs.shape[1] - 1}")
+        raise DataError(
+            f"labels must be whole numbers from 0 to {probs.shape[1] - 1}; real targets need predict(…, likelihood=…)"
+        )
     return probs, y
 
 

@@ -1,43 +1,53 @@
-"""The predictive distribution of a posterior, with its Monte-Carlo error.
+"""The predictive distribution of a posterior: on inputs alone, and on labelled data with its Monte-Carlo error.
 
-By the delta method draw s moves the marginal loss `L = −mean_i log p_i` (`marginal.py`) by `−(r_s − 1)/S` with
-`r_s = mean_i p_is / p_i`. So the Monte-Carlo variance of L, and of any combination of losses over the same noise, is
-the variance over draws of that combination of r_s, divided by S; the bias of L is
-`½/S mean_i Var_s(p_is) / p_i²`, upwards.
+The marginal loss `L = −mean_i log 1/S Σ_s p_is` (`marginal.py`) of S draws varies, and lies above that of many.
+The jackknife estimates both from the losses L_s without one draw each,
+
+    variance  (S − 1)/S Σ_s (L_s − mean L_s)²         bias  (S − 1) (mean L_s − L),
+
+and the variance of any combination of losses over the same noise from that combination of their L_s.
+
+Reference: Efron and Stein 1981.
 """
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Shaped
+from jaxtyping import Array, Float
 
 from ..chunks import Chunks, cut
 from ..errors import ConfigError, DataError, PosteriorError
+from ..inference import Fit
+from ..inputs import ExampleInputs, count_of, without_bytes
 from ..jaxprs import Apply, hashable
-from ..likelihoods import Likelihood, LikelihoodLike, as_likelihood, check_outputs
+from ..likelihoods import Categorical, Likelihood, LikelihoodLike, Normal, as_likelihood, check_outputs
+from ..models import Model
 from ..paths import Mixture, as_gaussian, is_point
 from ..posteriors import Gaussian, Posterior, Samples, is_posterior
 from ..randomness import PRNGKey
 from ..trees import Tree
-from .marginal import Data, as_drawable, average_over_draws, needed
+from .marginal import Data, as_drawable, average_over_draws, needed, outputs_of_draws
+from .predictive import ClassPredictive, Predictive, RealPredictive
 from .sizes import ChunkSizes, choose_sizes
 
+Predictor = Posterior | Mixture | Fit | Tree  # what can be asked for a prediction
 
-class Predictive(eqx.Module):
-    """What averaging over draws gives for one data set."""
+
+class Evaluation(eqx.Module):
+    """What averaging over draws gives for one labelled data set."""
 
     log_likelihood: Float[np.ndarray, " examples"]  # log of the averaged likelihood of each target
     log_probs: Float[np.ndarray, "examples classes"] | None  # where the likelihood has class probabilities
-    ratios: Float[np.ndarray, " draws"]  # r_s above; a one for a point
+    influence: Float[np.ndarray, " draws"]  # 1 + (S − 1) (L_s − L) of every draw; a one for a point
     bias: float  # estimated upward bias of `nll`
 
     def __repr__(self) -> str:
-        return f"Predictive(nll={self.nll:.4f} ± {self.standard_error:.4f}, {len(self.log_likelihood):,} examples)"
+        return f"Evaluation(nll={self.nll:.4f} ± {self.standard_error:.4f}, {len(self.log_likelihood):,} examples)"
 
     @property
     def nll(self) -> float:
@@ -47,7 +57,7 @@ class Predictive(eqx.Module):
     @property
     def standard_error(self) -> float:
         """Monte-Carlo standard error of `nll`; zero where nothing was drawn."""
-        return standard_error(self.ratios)
+        return standard_error(self.influence)
 
 
 class Prepared(NamedTuple):
@@ -61,24 +71,26 @@ class Prepared(NamedTuple):
 
 
 def evaluate(
-    posterior: Posterior | Mixture | Tree,
-    apply: Apply,
+    posterior: Predictor,
+    model: Model | Apply,
     data: Data,
     *,
     key: PRNGKey | None,
     samples: int = 128,
-    likelihood: LikelihoodLike = "categorical",
+    likelihood: LikelihoodLike | None = None,
     chunks: ChunkSizes | None = None,
-) -> Predictive:
+) -> Evaluation:
     """Returns the marginal likelihood of every example, and the class probabilities.
 
     Args:
-        posterior: a Gaussian, a sample set (its members are the draws), a mixture, a posterior of your own, a point.
-        apply: the network, `apply(params, x)`.
+        posterior: a Gaussian, a sample set (its members are the draws), a mixture, a posterior of your own, a point,
+            or a `Fit` with one of them, whose likelihood is then taken.
+        model: the network, a `Model` or its `apply(params, x)`.
         data: inputs and targets, batch first; targets are whole labels for the categorical likelihood.
         key: seed of the draws; None where nothing is drawn (a point, a sample set).
         samples: draws of the weights, those of `posterior.sample(key, samples)`.
-        likelihood: `Categorical()`, `Normal(std)`, one of your own, their name, or `(outputs, targets) -> (batch,)`.
+        likelihood: `Categorical()`, `Normal(std)`, one of your own, their name, or `(outputs, targets) -> (batch,)`;
+            by default that of the fit, else categorical.
         chunks: examples and draws at once; chosen from the sizes when left out.
 
     Raises:
@@ -90,56 +102,129 @@ def evaluate(
         >>> q = Gaussian({"w": jnp.zeros((2, 4))}, {"w": jnp.ones((2, 4))})
         >>> x, y = jnp.ones((3, 2)), jnp.array([0, 1, 3])
         >>> found = evaluate(q, apply, (x, y), key=jax.random.key(0), samples=16)
-        >>> found.log_probs.shape, found.ratios.shape
+        >>> found.log_probs.shape, found.influence.shape
         ((3, 4), (16,))
     """
-    prepared = prepare(posterior, apply, data, samples, as_likelihood(likelihood), chunks)
+    posterior, given = _with_likelihood(posterior, likelihood)
+    likelihood = as_likelihood("categorical" if given is None else given)
+    prepared = prepare(posterior, _apply_of(model), data, samples, likelihood, chunks)
     return evaluate_prepared(posterior, prepared, key, samples)
 
 
+@overload
 def predict(
-    posterior: Posterior | Mixture | Tree,
-    apply: Apply,
-    x: Shaped[Array | np.ndarray, "examples ..."],
+    posterior: Predictor,
+    model: Model | Apply,
+    x: ExampleInputs,
     *,
     key: PRNGKey | None,
     samples: int = 128,
-    likelihood: LikelihoodLike = "categorical",
+    likelihood: Literal["categorical"] | Categorical,
     chunks: ChunkSizes | None = None,
-) -> Float[np.ndarray, "examples classes"]:
-    """Returns the log-probabilities (examples, classes) of a classifier, averaged over draws of the weights.
+) -> ClassPredictive: ...
+
+
+@overload
+def predict(
+    posterior: Predictor,
+    model: Model | Apply,
+    x: ExampleInputs,
+    *,
+    key: PRNGKey | None,
+    samples: int = 128,
+    likelihood: Literal["gaussian"] | Normal,
+    chunks: ChunkSizes | None = None,
+) -> RealPredictive: ...
+
+
+@overload
+def predict(
+    posterior: Predictor,
+    model: Model | Apply,
+    x: ExampleInputs,
+    *,
+    key: PRNGKey | None,
+    samples: int = 128,
+    likelihood: LikelihoodLike | None = None,
+    chunks: ChunkSizes | None = None,
+) -> Predictive: ...
+
+
+def predict(
+    posterior: Predictor,
+    model: Model | Apply,
+    x: ExampleInputs,
+    *,
+    key: PRNGKey | None,
+    samples: int = 128,
+    likelihood: LikelihoodLike | None = None,
+    chunks: ChunkSizes | None = None,
+) -> Predictive:
+    """Returns what a posterior predicts: class probabilities and entropies, or a mixture of normals for real targets.
 
     Args:
-        posterior, apply, key, samples, chunks: as for `evaluate`.
-        x: inputs, batch first.
-        likelihood: one with `log_probs(outputs)`.
+        posterior, model, key, samples, chunks: as for `evaluate`.
+        x: inputs, batch first: an array, or a dict of them.
+        likelihood: one with `log_probs(outputs)` (classes) or `moments(outputs)` (real targets). By default that of
+            the fit; of a bare posterior whose network has two or more outputs, categorical.
+
+    Raises:
+        ConfigError: a network with one output and no likelihood, or a likelihood that predicts neither kind.
+        PosteriorError: a prediction is not a number.
 
     Example:
-        >>> log_probs = predict({"w": jnp.zeros((2, 4))}, lambda p, x: x @ p["w"], jnp.ones((1, 2)), key=None)
-        >>> np.exp(log_probs).round(4).tolist()
-        [[0.25, 0.25, 0.25, 0.25]]
+        >>> found = predict({"w": jnp.zeros((2, 4))}, lambda p, x: x @ p["w"], jnp.ones((1, 2)), key=None)
+        >>> found.probabilities.round(4).tolist(), found.total_entropy.round(4).tolist()
+        ([[0.25, 0.25, 0.25, 0.25]], [1.3863])
+        >>> q = Gaussian({"w": jnp.ones((1, 1))}, {"w": jnp.full((1, 1), 0.5)})
+        >>> line = predict(q, lambda p, x: x @ p["w"], jnp.ones((1, 1)), key=jax.random.key(0), likelihood="gaussian")
+        >>> line.mean.shape, bool(1 < line.variance[0, 0] < 1.5)
+        ((1, 1), True)
     """
-    likelihood = as_likelihood(likelihood)
-    if not hasattr(likelihood, "log_probs"):
-        raise ConfigError(
-            f"predict returns probabilities of classes, which {type(likelihood).__name__} has not; "
-            "use evaluate, or posterior.sample and apply"
+    posterior, given = _with_likelihood(posterior, likelihood)
+    apply = _apply_of(model)
+    known = _known_likelihood(posterior, apply, x, given)
+    data = (x, np.zeros(count_of(x), np.int32))  # any targets: nothing is scored
+    if hasattr(known, "log_probs"):
+        prepared = prepare(posterior, apply, data, samples, _Unlabelled(known), chunks)
+        columns = evaluate_prepared(posterior, prepared, key, samples).log_probs
+        _check_finite(columns[:, :-1])  # pyright: ignore[reportOptionalSubscript]
+        return ClassPredictive(columns[:, :-1], np.exp(columns[:, -1].astype(np.float64)))  # pyright: ignore
+    if hasattr(known, "moments"):
+        return _predict_reals(
+            posterior, prepare(posterior, apply, data, samples, _Silent(known), chunks), key, samples
         )
-    predictive = evaluate(
-        posterior,
-        apply,
-        (x, np.zeros(len(x), np.int32)),  # any targets: only the probabilities are used
-        key=key,
-        samples=samples,
-        likelihood=_Unlabelled(likelihood),
-        chunks=chunks,
+    raise ConfigError(
+        f"{type(known).__name__} has neither log_probs(outputs) nor moments(outputs), so that it predicts "
+        "nothing; use evaluate for its marginal likelihood, or posterior.sample and apply"
     )
-    return np.asarray(predictive.log_probs)
 
 
-def standard_error(ratios: Float[np.ndarray, " draws"]) -> float:
-    """Standard error of an average over draws, given one value for each."""
-    return float(np.std(ratios, ddof=1) / math.sqrt(len(ratios))) if len(ratios) > 1 else 0.0
+def _predict_reals(posterior: Any, data: Prepared, key: PRNGKey | None, samples: int) -> RealPredictive:
+    if isinstance(posterior, Mixture):
+        first, second = (_predict_reals(part, data, key, samples) for part in (posterior.first, posterior.second))
+        weight = float(posterior.weight)
+        return RealPredictive(
+            np.concatenate([first.means, second.means]),
+            np.concatenate([first.stds, second.stds]),
+            np.concatenate([(1 - weight) * first.weights, weight * second.weights]),
+        )
+    drawn, key, samples = _draws(posterior, key, samples)
+    draws = min(data.draws, samples)
+    outputs = outputs_of_draws(drawn, key, data.chunks.x, apply=data.apply, samples=samples, draws=draws)
+    outputs = outputs[:, : data.count]
+    _check_finite(outputs)
+    moments = data.likelihood.moments(outputs)  # pyright: ignore[reportAttributeAccessIssue]
+    means, stds = np.broadcast_arrays(*(np.asarray(part, np.float64) for part in moments))
+    means, stds = (part.reshape(samples, data.count, -1) for part in (means, stds))
+    return RealPredictive(means, stds, np.full(samples, 1 / samples))
+
+
+def standard_error(influence: Float[np.ndarray, " draws"]) -> float:
+    """The jackknife's standard error, infinite where one draw alone explains a target."""
+    if len(influence) < 2:
+        return 0.0
+    return float(np.std(influence, ddof=1) / math.sqrt(len(influence))) if np.isfinite(influence).all() else math.inf
 
 
 def prepare(
@@ -160,23 +245,17 @@ def prepare(
     chunks = chunks or choose_sizes(apply, params, x, samples)
     if chunks.examples < 1 or chunks.draws < 1:
         raise ConfigError(f"chunks of {chunks.examples} examples and {chunks.draws} draws; at least one of each")
-    return Prepared(apply, cut(x, y, chunks.examples), len(x), likelihood, chunks.draws)
+    return Prepared(apply, cut(x, y, chunks.examples), count_of(x), likelihood, chunks.draws)
 
 
 def evaluate_prepared(
     posterior: Posterior | Mixture | Tree, data: Prepared, key: PRNGKey | None, samples: int
-) -> Predictive:
+) -> Evaluation:
     """`evaluate` on data that is checked and on the device already."""
-    drawn = as_drawable(posterior, key, samples)
-    if isinstance(drawn, Gaussian) and is_point(drawn):
-        drawn = as_drawable(drawn.mean, None, 1)
-    if isinstance(drawn, Samples):
-        samples, key = len(drawn), jax.random.key(0)  # nothing is drawn
-    if isinstance(drawn, Mixture) and is_point(drawn.first) and is_point(drawn.second):
-        samples, key = 1, jax.random.key(0)
+    drawn, key, samples = _draws(posterior, key, samples)
     averages = average_over_draws(
         drawn,
-        needed(key),
+        key,
         data.chunks,
         apply=data.apply,
         likelihood=data.likelihood,
@@ -184,10 +263,10 @@ def evaluate_prepared(
         draws=min(data.draws, samples),
         count=data.count,
     )
-    result = Predictive(
+    result = Evaluation(
         np.asarray(averages.log_likelihood),
         np.asarray(averages.log_probs) if hasattr(data.likelihood, "log_probs") else None,
-        np.asarray(averages.ratios, np.float64),
+        np.asarray(averages.influence, np.float64),
         float(averages.bias),
     )
     if not math.isfinite(result.nll):
@@ -199,9 +278,70 @@ def evaluate_prepared(
     return result
 
 
+def _draws(posterior: Posterior | Mixture | Tree, key: PRNGKey | None, samples: int) -> tuple[Any, PRNGKey, int]:
+    """What is drawn from, with which key and how often: points and sample sets need neither."""
+    drawn = as_drawable(posterior, key, samples)
+    if isinstance(drawn, Gaussian) and is_point(drawn):
+        drawn = as_drawable(drawn.mean, None, 1)
+    if isinstance(drawn, Samples):
+        return drawn, jax.random.key(0), len(drawn)
+    if isinstance(drawn, Mixture) and is_point(drawn.first) and is_point(drawn.second):
+        return drawn, jax.random.key(0), 1
+    return drawn, needed(key), samples
+
+
+def _with_likelihood(posterior: Predictor, likelihood: LikelihoodLike | None) -> tuple[Any, LikelihoodLike | None]:
+    """The posterior of a fit, and the likelihood that it goes with unless another is given."""
+    if not isinstance(posterior, Fit):
+        return posterior, likelihood
+    return posterior.posterior, posterior.likelihood if likelihood is None else likelihood
+
+
+def _apply_of(model: Model | Apply) -> Apply:
+    apply = model.apply if isinstance(model, Model) else model
+    if not callable(apply):
+        raise ConfigError(f"the network is a Model or a function apply(params, x), not {type(model).__name__}")
+    return apply
+
+
+def _known_likelihood(posterior: Any, apply: Apply, x: Any, given: LikelihoodLike | None) -> Likelihood:
+    """The likelihood that was given; where none was, categorical if there are classes to speak of."""
+    if given is not None:
+        return as_likelihood(given)
+    silent = _Silent(as_likelihood("categorical"))
+    shape = check_outputs(silent, hashable(apply), _shapes(posterior), (x, np.zeros(count_of(x), np.int32)))
+    if len(shape) != 1 or shape[0] < 2:
+        raise ConfigError(
+            f"the network returns (batch{''.join(f', {size}' for size in shape)}): give likelihood='gaussian' or "
+            "Normal(std) for real targets, 'categorical' for classes, or the Fit, which knows it"
+        )
+    return as_likelihood("categorical")
+
+
+def _check_finite(values: Any) -> None:
+    if not bool(np.isfinite(np.asarray(values)).all()):
+        raise PosteriorError("a prediction is not finite; look for NaN or huge weights, stds or inputs")
+
+
+@dataclass(frozen=True)
+class _Silent:
+    """A likelihood of which nothing is scored, as there are no targets."""
+
+    likelihood: Likelihood
+
+    def log_likelihood(self, outputs: Array, targets: Array) -> Array:
+        return jnp.zeros(targets.shape, outputs.dtype)
+
+    def moments(self, outputs: Array) -> tuple[Any, Any]:
+        return self.likelihood.moments(outputs)  # pyright: ignore[reportAttributeAccessIssue]
+
+    def check(self, output_shape: tuple[int, ...], targets: Array) -> None:
+        pass
+
+
 @dataclass(frozen=True)
 class _Unlabelled:
-    """Another likelihood's probabilities, where there are no targets to score."""
+    """A classifier's probabilities, and their entropy as one more column: both are averaged in log space."""
 
     likelihood: Likelihood
 
@@ -209,7 +349,9 @@ class _Unlabelled:
         return jnp.zeros(targets.shape, outputs.dtype)
 
     def log_probs(self, outputs: Array) -> Array:
-        return self.likelihood.log_probs(outputs)  # pyright: ignore[reportAttributeAccessIssue]
+        logs = self.likelihood.log_probs(outputs)  # pyright: ignore[reportAttributeAccessIssue]
+        entropy = jax.scipy.special.entr(jnp.exp(logs)).sum(-1, keepdims=True)
+        return jnp.concatenate([logs, jnp.log(entropy)], -1)
 
     def check(self, output_shape: tuple[int, ...], targets: Array) -> None:
         check = getattr(self.likelihood, "check", None)
@@ -230,7 +372,16 @@ def _shapes(posterior: Posterior | Mixture | Tree) -> Tree:
 def _checked_data(data: Data) -> Data:
     if not isinstance(data, tuple | list) or len(data) != 2:
         raise DataError(f"data is a pair (x, y), such as (data.x_test, data.y_test), not {type(data).__name__}")
-    x, y = (value if hasattr(value, "shape") else np.asarray(value) for value in data)
-    if x.ndim < 1 or y.ndim < 1 or len(x) != len(y) or not len(x):
-        raise DataError(f"need as many inputs as targets, and at least one: {tuple(x.shape)} and {tuple(y.shape)}")
+    x, y = data
+    x = {name: _array(part) for name, part in x.items()} if isinstance(x, dict) else _array(x)
+    x = jax.tree.map(lambda part: without_bytes(part, "these"), x)
+    y = _array(y)
+    leaves = [*jax.tree.leaves(x), y]
+    if any(leaf.ndim < 1 or len(leaf) != len(y) or not len(leaf) for leaf in leaves):
+        shapes = " and ".join(str(tuple(leaf.shape)) for leaf in leaves)
+        raise DataError(f"need as many inputs as targets, and at least one: {shapes}")
     return x, y
+
+
+def _array(value: Any) -> Any:
+    return value if hasattr(value, "shape") else np.asarray(value)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from ..inputs import count_of, shapes_of, take
 from ..jaxprs import activation_bytes, has_convolution
 from ..trees import Tree
 
@@ -33,13 +34,13 @@ class ChunkSizes(NamedTuple):
 def choose_sizes(apply: Callable[..., Any], params: Tree, x: Any, samples: int) -> ChunkSizes:
     """Returns chunk sizes chosen from the activations of the network and the kind of device."""
     kind = _kind()
-    count = len(x)
+    count = count_of(x)
     per_example = ALIVE * activation_bytes(apply, params, x)
     most = max(1, ACTIVATION_BUDGET[kind] // max(1, per_example))
     chunks = -(-count // min(count, most))
     examples = -(-count // chunks)  # chunks of nearly equal size: the last one is padded by less than `chunks` rows
     draws = 1 if kind == "cpu" else max(1, min(samples, ENOUGH_ROWS // examples))
-    if draws > 1 and has_convolution(apply, params, x[:2]):
+    if draws > 1 and has_convolution(apply, params, shapes_of(x, 2)):
         draws = 1
     return ChunkSizes(examples, draws)
 
@@ -66,19 +67,18 @@ def estimate_seconds(
         >>> estimate_seconds(lambda p, x: x @ p["w"], params, x, samples=8, taus=3) < 1
         True
     """
-    passes = len(x) * samples * taus
+    passes = count_of(x) * samples * taus
     function = jax.jit(apply)
-    probe = x[: min(len(x), choose_sizes(apply, params, x, samples).examples)]
-    lowered = function.lower(params, jax.ShapeDtypeStruct(probe.shape, jnp.asarray(probe[:1]).dtype))
-    cost = lowered.cost_analysis() or {}
-    rough = float(cost.get("flops", 0.0)) / len(probe) * passes / ROUGH_RATE[_kind()]  # pyright: ignore
+    size = min(count_of(x), choose_sizes(apply, params, x, samples).examples)
+    cost = function.lower(params, shapes_of(x, size)).cost_analysis() or {}
+    rough = float(cost.get("flops", 0.0)) / size * passes / ROUGH_RATE[_kind()]  # pyright: ignore
     if rough < WORTH_MEASURING and not exact:
         return rough
-    probe = jnp.asarray(probe)
+    probe = jax.tree.map(jnp.asarray, take(x, slice(size)))
     jax.block_until_ready(function(params, probe))
     start = time.perf_counter()
     jax.block_until_ready(function(params, probe))
-    return (time.perf_counter() - start) / len(probe) * passes
+    return (time.perf_counter() - start) / size * passes
 
 
 def _kind() -> str:

@@ -43,7 +43,8 @@ def fit_ensemble(
 
     Args:
         key: a `jax.random.key`; member i uses `fold_in(key, i)` and nothing else.
-        model: init and apply; leaves named in `model.statistics` and integer leaves are held fixed.
+        model: init and apply, in training mode where it has one: `model.statistics` are collected on the way, for
+            each member its own. Other integer leaves are held fixed.
         data: a `Dataset`, or a pair (x, y).
         config: the settings.
         checkpoint: a folder; a run found there is taken up where it was.

@@ -8,11 +8,11 @@ import numpy as np
 
 from ..errors import PosteriorError
 from ..likelihoods import Likelihood
-from ..posteriors import Gaussian, Samples
+from ..posteriors import Posterior, Samples
 
 Row = dict[str, np.ndarray | float | int]
 Trace = dict[str, np.ndarray]  # column -> one entry for each row, and for each member where members differ
-P = TypeVar("P", Gaussian, Samples)
+P = TypeVar("P", bound=Posterior)
 C = TypeVar("C")
 
 
@@ -72,7 +72,8 @@ class Fit(eqx.Module, Generic[P, C]):
             weights = sum(leaf.size for leaf in jax.tree.leaves(first.params)) // len(first)
             many = f"{len(first)} networks in one {kind}"
         else:
-            weights, many = first.size, f"{count} {kind}"
+            weights = sum(leaf.size for leaf in jax.tree.leaves(first.mean))
+            many = f"{count} {kind}"
         shown = [name for name in ("loss", "accuracy", "mse", "acceptance", "rhat_max") if name in self.trace]
         ends = ", ".join(f"{name} {np.nanmean(self.trace[name][-1]):.4g}" for name in shown)
         learned = ", ".join(dict.fromkeys(map(repr, self.likelihoods)))

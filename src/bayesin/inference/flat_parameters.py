@@ -5,7 +5,7 @@ whatever the number of layers. Every leaf has a role:
 
     gaussian   a mean and a std for each weight
     point      trained, but certain (norm gains where asked for; all leaves of an ensemble)
-    fixed      not trained: running statistics and integers
+    fixed      not trained: running statistics, which training mode collects, and integers
 
 The vector holds the Gaussian leaves first, then the points, each in the tree's own order.
 """
@@ -65,8 +65,12 @@ class FlatLayout:
     def split(self, params: Tree) -> tuple[jax.Array, list[jax.Array]]:
         """Returns the vector and the fixed leaves of a tree."""
         leaves = jax.tree.leaves(params)
-        fixed = [jnp.asarray(leaves[i]) for i, leaf in enumerate(self.leaves) if leaf.role == "fixed"]
-        return self.concatenate([leaves[i] for i, _ in self.trained]), fixed
+        return self.concatenate([leaves[i] for i, _ in self.trained]), self.fixed_of(params)
+
+    def fixed_of(self, params: Tree) -> list[jax.Array]:
+        """Returns the fixed leaves of a tree, in their own dtypes."""
+        pairs = zip(jax.tree.leaves(params), self.leaves, strict=True)
+        return [jnp.asarray(value).astype(leaf.dtype) for value, leaf in pairs if leaf.role == "fixed"]
 
     def concatenate(self, trained: Sequence[Any]) -> jax.Array:
         """Returns the vector of trained leaves given in the vector's order."""

@@ -54,19 +54,28 @@ class Isotropic:
 class FanIn:
     """Variance over the number of inputs of a unit, so that activations keep their size whatever the width.
 
-    A leaf with two or more axes is a kernel whose last axis counts the outputs, as in Flax and plain JAX.
+    A leaf with two or more axes is a kernel. Its last axis counts the outputs in Flax, Haiku and plain JAX; its first
+    one in PyTorch and Equinox, which `outputs="first"` says.
+
+    Example:
+        >>> FanIn(2.0).moments({"kernel": np.zeros((4, 8))})[1]
+        {'kernel': 0.5}
+        >>> FanIn(2.0, outputs="first").moments({"weight": np.zeros((8, 4))})[1]
+        {'weight': 0.5}
     """
 
     variance: float = 1.0
+    outputs: Literal["last", "first"] = "last"
 
     def __post_init__(self):
-        if not (math.isfinite(self.variance) and self.variance > 0):
-            raise ConfigError(f"a prior needs a positive variance, not {self}")
+        if not (math.isfinite(self.variance) and self.variance > 0) or self.outputs not in ("last", "first"):
+            raise ConfigError(f"a prior needs a positive variance, and outputs last or first, not {self}")
 
     def moments(self, start: Tree) -> tuple[Tree, Tree]:
         def variance(leaf: jax.Array) -> float:
             shape = jnp.shape(leaf)
-            return self.variance / math.prod(shape[:-1]) if len(shape) > 1 else self.variance
+            inputs = shape[:-1] if self.outputs == "last" else shape[1:]
+            return self.variance / math.prod(inputs) if len(shape) > 1 else self.variance
 
         return start, jax.tree.map(variance, start)
 

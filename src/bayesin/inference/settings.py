@@ -7,6 +7,7 @@ An object that has a name is stored under it: `VI(likelihood=Normal(0.5))` equal
 import dataclasses
 import math
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,7 +22,21 @@ from .priors import Isotropic, Prior
 
 
 @dataclass(frozen=True)
-class Training:
+class Settings:
+    """What the settings of every method share: a field that is none is refused with the nearest one that is."""
+
+    def __new__(cls, *values: Any, **fields: Any):
+        known = [field.name for field in dataclasses.fields(cls)]
+        for name in fields:
+            if name not in known:
+                close = nearest(name, known, 0.6)
+                hint = f"did you mean '{close}'?" if close else f"settings are {', '.join(known)}"
+                raise ConfigError(f"{cls.__name__} has no setting '{name}'; {hint}")
+        return super().__new__(cls)
+
+
+@dataclass(frozen=True)
+class Training(Settings):
     """What is trained, on what objective, how fast and for how long."""
 
     members: int = 1
@@ -76,21 +91,16 @@ class Training:
     prior: Prior | None = None
     """A prior of another kind (`FanIn`, or your own), in place of prior_variance and prior_centre."""
 
-    def __new__(cls, *values: Any, **fields: Any):
-        refuse_unknown(cls, fields)
-        return super().__new__(cls)
-
     def __post_init__(self):
         store_by_name(self)
-        for name in ("members", "epochs", "batch"):
-            require(is_whole(getattr(self, name)) and getattr(self, name) >= 1, self, name, "at least 1")
-        for name in ("prior_variance", "noise", "explosion"):
-            require(is_finite(getattr(self, name)) and getattr(self, name) > 0, self, name, "positive")
-        for name in ("learning_rate", "clip", "checkpoint_minutes"):
-            require(is_finite(getattr(self, name)) and getattr(self, name) >= 0, self, name, "zero or more")
-        for name in ("warmup", "log_every", "eval_every", "checkpoint_epochs"):
-            require(is_whole(getattr(self, name)) and getattr(self, name) >= 0, self, name, "zero or more")
-        require(is_finite(self.momentum) and 0 <= self.momentum < 1, self, "momentum", "in [0, 1)")
+        check_numbers(
+            self,
+            counts=("members", "epochs", "batch"),
+            counts_or_zero=("warmup", "log_every", "eval_every", "checkpoint_epochs"),
+            positive=("prior_variance", "noise", "explosion"),
+            positive_or_zero=("learning_rate", "clip", "checkpoint_minutes"),
+            below_one=("momentum",),
+        )
         for name, choices in _CHOICES.items():
             require(getattr(self, name) in choices, self, name, f"one of {', '.join(choices)}")
         if isinstance(self.optimiser, optax.GradientTransformation):
@@ -195,14 +205,26 @@ def check_arguments(verb: str, key: Any, model: Any, config: Any, kind: type) ->
         raise ConfigError(f"{verb} takes the settings {kind.__name__}(...), not {type(config).__name__}")
 
 
-def refuse_unknown(kind: type, fields: dict[str, Any]) -> None:
-    """Raises `ConfigError` with the nearest setting for a name that is none."""
-    known = [field.name for field in dataclasses.fields(kind)]
-    for name in fields:
-        if name not in known:
-            close = nearest(name, known, 0.6)
-            hint = f"did you mean '{close}'?" if close else f"settings are {', '.join(known)}"
-            raise ConfigError(f"{kind.__name__} has no setting '{name}'; {hint}")
+def check_numbers(
+    settings: Any,
+    *,
+    counts: Sequence[str] = (),
+    counts_or_zero: Sequence[str] = (),
+    positive: Sequence[str] = (),
+    positive_or_zero: Sequence[str] = (),
+    below_one: Sequence[str] = (),
+) -> None:
+    """Raises `ConfigError` for the first of these settings that is out of the range of its kind."""
+
+    def all_hold(names: Sequence[str], holds: Callable[[Any], bool], what: str) -> None:
+        for name in names:
+            require(holds(getattr(settings, name)), settings, name, what)
+
+    all_hold(counts, lambda value: is_whole(value) and value >= 1, "at least 1")
+    all_hold(counts_or_zero, lambda value: is_whole(value) and value >= 0, "zero or more")
+    all_hold(positive, lambda value: is_finite(value) and value > 0, "positive")
+    all_hold(positive_or_zero, lambda value: is_finite(value) and value >= 0, "zero or more")
+    all_hold(below_one, lambda value: is_finite(value) and 0 <= value < 1, "in [0, 1)")
 
 
 def require(holds: bool, settings: Any, name: str, what: str) -> None:

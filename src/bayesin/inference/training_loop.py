@@ -6,6 +6,7 @@ bit: every random number is a function of (key, member, step), and intervals beg
 
 import re
 import time
+import warnings
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,6 +19,7 @@ import numpy as np
 import optax
 
 from ..errors import TrainingError
+from ..inputs import shapes_of
 from ..jaxprs import has_convolution
 from ..likelihoods import Likelihood, with_parameters
 from ..store import Checkpoints, Resumed, checksum, key_numbers
@@ -36,6 +38,8 @@ from .parallel import (
 from .settings import Training, identity_fields
 from .training_problem import Prepared, Problem, prepare
 from .training_step import MemberHyperparameters, Shared, State, TrainingPlan
+
+ENOUGH_STEPS = 500  # of a run that is meant to arrive somewhere
 
 
 class Trained(NamedTuple):
@@ -77,7 +81,7 @@ def train(
     prepared = prepare(key, problem)
     plan, config, arrays = prepared.plan, problem.config, problem.arrays
     devices = jax.devices()
-    convolutional = has_convolution(plan.apply, prepared.params, arrays.x[:2])
+    convolutional = has_convolution(plan.apply, prepared.params, shapes_of(arrays.x, 2))
     arrangement = arrange(config, problem.count, convolutional, devices)
     plan = replace(plan, batch_sharding=batch_sharding(arrangement))
     shared = place_shared(arrangement, prepared.shared)
@@ -96,10 +100,29 @@ def train(
         one_by_one=convolutional and devices[0].platform == "cpu",
     )
     try:
-        return _run(context, prepared.states)
+        trained = _run(context, prepared.states)
     finally:
         if checkpoints is not None:
             checkpoints.close()
+    _warn_of_a_poor_fit(problem, trained.trace)
+    return trained
+
+
+def _warn_of_a_poor_fit(problem: Problem, trace: Trace) -> None:
+    """Says where training accuracy has stayed nearer to that of a guess than to all, after a run that is no trial."""
+    y = problem.arrays.y
+    labelled = "accuracy" in trace and y.ndim == 1 and np.issubdtype(y.dtype, np.integer)
+    if not labelled or trace["step"][-1] < ENOUGH_STEPS:
+        return
+    reached, guess = float(np.min(trace["accuracy"][-1])), float(np.unique(y, return_counts=True)[1].max() / len(y))
+    if reached < (1 + guess) / 2:
+        config = problem.config
+        prior = f"prior_variance (now {config.prior_variance:g})" if config.prior is None else "variance of the prior"
+        warnings.warn(
+            f"training accuracy is {reached:.0%} after {trace['step'][-1]:,} steps, where the commonest class alone "
+            f"gives {guess:.0%}; try a larger {prior} or prior=FanIn(1.0), a higher learning_rate, more epochs",
+            stacklevel=4,
+        )
 
 
 def learned_likelihoods(likelihood: Likelihood, trained: Trained) -> tuple[Likelihood, ...]:
@@ -225,7 +248,7 @@ def _checkpoints(folder: Path | str, key: jax.Array, problem: Problem, prepared:
         "settings": [_identity(settings, prepared) for settings in problem.settings],
         "kind": type(problem.config).__name__,
         "key": key_numbers(key),
-        "data": checksum(problem.arrays.x, problem.arrays.y),
+        "data": checksum(*jax.tree.leaves(problem.arrays.x), problem.arrays.y),
         "parameters": [[leaf.path, list(leaf.shape), leaf.role] for leaf in prepared.plan.layout.leaves],
     }
     need = sum(leaf.nbytes for leaf in jax.tree.leaves(prepared.states))

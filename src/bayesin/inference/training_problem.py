@@ -11,10 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import ArrayLike
 
-from ..errors import ConfigError, DataError
+from ..errors import ConfigError, DataError, ModelError
+from ..inputs import Inputs, as_inputs, count_of, describe
 from ..jaxprs import hashable
 from ..likelihoods import Likelihood, Normal, check_outputs, parameters_of, target_array
-from ..models import Model
+from ..models import Model, has_training_mode
 from ..trees import Tree, flatten, map_with_path
 from .elbo import inverse_softplus
 from .flat_parameters import FlatLayout, Role, constant_leaves, make_layout
@@ -28,20 +29,20 @@ class TrainAndTest(Protocol):
     """A data set with a training part, and a test part `x_test`, `y_test` where there is one; see `data.Dataset`."""
 
     @property
-    def x_train(self) -> ArrayLike: ...
+    def x_train(self) -> Any: ...
     @property
     def y_train(self) -> ArrayLike: ...
 
 
-TrainingData = TrainAndTest | tuple[ArrayLike, ArrayLike]
+TrainingData = TrainAndTest | tuple[Any, ArrayLike]  # inputs: an array, or a dict of them
 
 
 class Arrays(NamedTuple):
-    """Inputs in float32; targets in int32 (labels) or float32."""
+    """Inputs in float32, or in int32 where they are whole numbers; targets in int32 (labels) or float32."""
 
-    x: np.ndarray
+    x: Inputs
     y: np.ndarray
-    x_test: np.ndarray | None
+    x_test: Inputs | None
     y_test: np.ndarray | None
 
 
@@ -101,6 +102,7 @@ def check_model(model: Model, params: Tree, arrays: Arrays, likelihood: Likeliho
 def prepare(key: jax.Array, problem: Problem) -> Prepared:
     """Returns plan, first states and hyperparameters; member i depends on `fold_in(key, i)` alone."""
     config, likelihood = problem.config, likelihood_of(problem.config)
+    _check_statistics(problem.model)
     keys = [jax.random.fold_in(key, member) for member in range(config.members)]
     starts = [initialise(problem.model, member) for member in keys]
     check_model(problem.model, starts[0], problem.arrays, likelihood)
@@ -116,6 +118,23 @@ def prepare(key: jax.Array, problem: Problem) -> Prepared:
         states += [initial_state(plan, params, rho, own) for params in starts]
         members += [MemberHyperparameters(member, variance, jnp.float32(temperature), rate, own) for member in keys]
     return Prepared(plan, Shared(problem.arrays.x, problem.arrays.y, *prior), states, members, starts[0])
+
+
+def prior_variances(key: jax.Array, problem: Problem, layout: FlatLayout) -> jax.Array | float:
+    """Variance of the prior of every trained weight, as a vector or one number for all."""
+    starts = [initialise(problem.model, jax.random.fold_in(key, member)) for member in range(2)]
+    _, variance = _prior_vectors(problem.config, layout, natural_centre(starts[0], find_gains(*starts)))
+    return problem.config.prior_variance if variance is None else variance
+
+
+def _check_statistics(model: Model) -> None:
+    """Raises where training would leave statistics as they start: a network that no fit has seen the data through."""
+    if model.statistics and model.apply_train is None:
+        raise ModelError(
+            f"{model.name} has running statistics ('{min(model.statistics)}') and no training mode that collects "
+            "them; give the adapter the options that select training (train_options=dict(train=True), say), a Model "
+            "its apply_train, or hold them as they are with models.frozen(model)"
+        )
 
 
 def initialise(model: Model, member: jax.Array) -> Tree:
@@ -172,7 +191,7 @@ def _is_uniform(leaf: np.ndarray) -> bool:
 
 
 def _plan(problem: Problem, layout: FlatLayout, likelihood: Likelihood) -> TrainingPlan:
-    config, examples = problem.config, len(problem.arrays.x)
+    config, examples = problem.config, count_of(problem.arrays.x)
     batch = min(config.batch, examples)
     each = examples // batch
     steps = config.epochs * each
@@ -182,6 +201,7 @@ def _plan(problem: Problem, layout: FlatLayout, likelihood: Likelihood) -> Train
         likelihood = dataclasses.replace(likelihood, std=1.0)
     return TrainingPlan(
         apply=hashable(problem.model.apply),
+        apply_train=problem.model.apply_train if has_training_mode(problem.model) else None,
         layout=layout,
         likelihood=likelihood,
         temperature_on_prior=problem.temperature_on_prior,
@@ -199,13 +219,14 @@ def _plan(problem: Problem, layout: FlatLayout, likelihood: Likelihood) -> Train
     )
 
 
-def _checked_pair(x: Any, y: Any, likelihood: Likelihood, part: str) -> tuple[np.ndarray, np.ndarray]:
-    x, y = np.asarray(x, np.float32), target_array(likelihood, y)
-    if not x.ndim or not y.ndim or len(x) != len(y) or not len(x):
-        raise DataError(f"{part} data: inputs {x.shape}, targets {y.shape}; it needs one target for each input")
-    # The sum is quick, and finite for nearly all finite data; only where it is not is every entry looked at.
-    if not np.isfinite(x.sum(dtype=np.float64)) and not np.isfinite(x).all():
-        raise DataError(f"{part} input {int(np.argwhere(~np.isfinite(x))[0, 0])} holds NaN or infinity")
+def _checked_pair(x: Any, y: Any, likelihood: Likelihood, part: str) -> tuple[Inputs, np.ndarray]:
+    x, y = as_inputs(x, part), target_array(likelihood, y)
+    if not y.ndim or count_of(x) != len(y) or not len(y):
+        raise DataError(f"{part} data: inputs {_whole(x)}, targets {y.shape}; it needs one target for each input")
     if np.issubdtype(y.dtype, np.floating) and not np.isfinite(y).all():
         raise DataError(f"a {part} target is NaN or infinite")
     return x, y
+
+
+def _whole(x: Inputs) -> str:
+    return str(x.shape) if isinstance(x, np.ndarray) else f"{count_of(x)} of {describe(x)}"

@@ -8,8 +8,9 @@ One step of stochastic variational inference in weight space, per example:
     ∂loss/∂ρ = [ g ε + (a s/v − b/s)/N ] · sigmoid(ρ),    g = ∂ mean NLL / ∂w
 
 so that the network alone is differentiated automatically. `a = b = T` when the temperature multiplies
-the KL, `a = 1, b = T` for exp(−U/T). Points have no ε and no entropy. The named optimisers come without their
-rate, and the rate without its scale, so that a grid of rates can share one program:
+the KL, `a = 1, b = T` for exp(−U/T). Points have no ε and no entropy. A network with a training mode runs in it: the
+statistics it collects at w are the next step's, and have no gradient, no noise and no prior. The named optimisers
+come without their rate, and the rate without its scale, so that a grid of rates can share one program:
 
     update = −rate · shape(step) · direction(gradient)
 
@@ -26,12 +27,14 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from ..inputs import Inputs, count_of, take
 from ..likelihoods import Likelihood, is_learned, negative_log_likelihood, score, with_parameters
-from ..trees import Tree
+from ..models import ApplyTrain
+from ..trees import Tree, is_float
 from .elbo import cross_entropy, entropy, softplus_and_slope
 from .flat_parameters import FlatLayout
 
-INIT, SHUFFLE, NOISE = (zlib.crc32(name) for name in (b"init", b"shuffle", b"noise"))
+INIT, SHUFFLE, NOISE, DROPOUT = (zlib.crc32(name) for name in (b"init", b"shuffle", b"noise", b"dropout"))
 
 
 class State(NamedTuple):
@@ -39,7 +42,7 @@ class State(NamedTuple):
 
     variables: dict[str, Any]  # "mean", "rho", and in "likelihood" what is learned of it (else nothing)
     optimiser: Any
-    fixed: list[jax.Array]  # leaves that are not trained
+    fixed: list[jax.Array]  # leaves that are not trained: statistics as collected so far, and integers
 
 
 class MemberHyperparameters(NamedTuple):
@@ -55,7 +58,7 @@ class MemberHyperparameters(NamedTuple):
 class Shared(NamedTuple):
     """What all members see."""
 
-    x: Any
+    x: Inputs
     y: Any
     centre: Any = None  # of the prior, a vector; None means zero
     variance: Any = None  # of the prior, a vector; None means each member's own number
@@ -66,6 +69,7 @@ class TrainingPlan:
     """Everything that is compiled in; static and hashable."""
 
     apply: Callable[[Tree, Any], Any]
+    apply_train: ApplyTrain | None  # None where training mode is evaluation mode
     layout: FlatLayout
     likelihood: Likelihood
     temperature_on_prior: bool  # a = T (the KL is tempered) or a = 1 (the posterior is)
@@ -201,15 +205,20 @@ def batch_order(plan: TrainingPlan, key: jax.Array, start: jax.Array) -> jax.Arr
 
 
 def evaluate_mean(
-    plan: TrainingPlan, state: State, member: MemberHyperparameters, x: jax.Array, y: jax.Array
+    plan: TrainingPlan, state: State, member: MemberHyperparameters, x: Any, y: jax.Array
 ) -> dict[str, jax.Array]:
-    """NLL and score of the mean network on a test set, batch after batch."""
+    """NLL and score of the mean network on a test set, batch after batch, in evaluation mode."""
     params = plan.layout.tree_of(state.variables["mean"], state.fixed)
     likelihood = with_parameters(plan.likelihood, state.variables["likelihood"] or member.likelihood)
-    size = min(plan.batch, len(x))
-    padded = jnp.pad(x, [(0, -len(x) % size), *[(0, 0)] * (x.ndim - 1)])
-    outputs = jax.lax.map(lambda part: plan.apply(params, part), padded.reshape(-1, size, *x.shape[1:]))
-    outputs = outputs.reshape(-1, *outputs.shape[2:])[: len(x)]
+    count = count_of(x)
+    size = min(plan.batch, count)
+
+    def in_batches(leaf: jax.Array) -> jax.Array:
+        padded = jnp.pad(leaf, [(0, -count % size), *[(0, 0)] * (leaf.ndim - 1)])
+        return padded.reshape(-1, size, *leaf.shape[1:])
+
+    outputs = jax.lax.map(lambda part: plan.apply(params, part), jax.tree.map(in_batches, x))
+    outputs = outputs.reshape(-1, *outputs.shape[2:])[:count]
     seen = {"nll": negative_log_likelihood(likelihood, outputs, y).mean()} | score(likelihood, outputs, y)
     return {f"test_{name}": value for name, value in seen.items()}
 
@@ -226,21 +235,25 @@ def _step(
     size = plan.layout.gaussian_size
     mean, rho, learned = (state.variables[name] for name in ("mean", "rho", "likelihood"))
     std, slope = softplus_and_slope(rho)
-    x, y = shared.x[batch], shared.y[batch]
+    x, y = take((shared.x, shared.y), batch)
     if plan.batch_sharding is not None:
         x, y = (jax.lax.with_sharding_constraint(a, plan.batch_sharding) for a in (x, y))
 
-    def one_draw(noise: jax.Array) -> tuple[dict[str, jax.Array], dict[str, Any]]:
+    def one_draw(drawn: tuple[jax.Array, jax.Array]) -> tuple[dict[str, jax.Array], dict[str, Any], list[jax.Array]]:
+        noise, key = drawn
         gaussians = mean[:size] + std * noise if size < len(mean) else mean + std * noise
         weights = jnp.concatenate([gaussians, mean[size:]]) if size < len(mean) else gaussians
-        seen, gradient = _gradient(plan, weights, state.fixed, x, y, learned or member.likelihood)
-        return seen, gradient | {"std": gradient["mean"][:size] * noise}
+        seen, gradient, collected = _gradient(plan, weights, state.fixed, x, y, learned or member.likelihood, key)
+        return seen, gradient | {"std": gradient["mean"][:size] * noise}, collected
 
     noise = jax.random.normal(key, (plan.train_samples, size), jnp.float32)
     if plan.train_samples == 1:
-        seen, slopes = one_draw(noise[0])
+        seen, slopes, collected = one_draw((noise[0], jax.random.fold_in(key, DROPOUT)))
     else:
-        seen, slopes = jax.tree.map(lambda leaf: leaf.mean(0), jax.lax.map(one_draw, noise))
+        keys = jax.random.split(jax.random.fold_in(key, DROPOUT), plan.train_samples)
+        *averaged, collected = jax.lax.map(one_draw, (noise, keys))
+        seen, slopes = jax.tree.map(lambda leaf: leaf.mean(0), averaged)
+        collected = [leaf.mean(0) if is_float(leaf.dtype) else leaf[0] for leaf in collected]
 
     on_prior, on_entropy = (weight / plan.examples for weight in _weights(plan, member))
     offset = mean if shared.centre is None else mean - shared.centre
@@ -259,29 +272,45 @@ def _step(
         with jax.numpy_dtype_promotion("standard"):
             updates, optimiser = plan.transformation.update(gradients, state.optimiser)
         variables = jax.tree.map(lambda old, update: old - rate * update, state.variables, updates)
-    return State(variables, optimiser, state.fixed), seen  # pyright: ignore[reportArgumentType]
+    fixed = state.fixed if plan.apply_train is None else collected
+    return State(variables, optimiser, fixed), seen  # pyright: ignore[reportArgumentType]
 
 
 def _gradient(
-    plan: TrainingPlan, weights: jax.Array, fixed: list[jax.Array], x: jax.Array, y: jax.Array, parameters: Any
-) -> tuple[dict[str, jax.Array], dict[str, Any]]:
-    """NLL and score of one network, and the gradient of the NLL: a vector, and that of the likelihood's numbers."""
+    plan: TrainingPlan,
+    weights: jax.Array,
+    fixed: list[jax.Array],
+    x: Any,
+    y: jax.Array,
+    parameters: Any,
+    key: jax.Array,
+) -> tuple[dict[str, jax.Array], dict[str, Any], list[jax.Array]]:
+    """NLL and score of one network; the gradient of the NLL, a vector, and that of the likelihood's numbers; and the
+    leaves that are not trained as training mode leaves them."""
     dtype = jnp.dtype(plan.compute)
 
     def cast(leaf: Any) -> Any:
         return leaf.astype(dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
 
-    def loss(pieces: list[jax.Array], parameters: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
-        params = jax.tree.map(cast, plan.layout.assemble(pieces, fixed))
-        outputs = plan.apply(params, cast(x))
+    def outputs_of(pieces: list[jax.Array]) -> tuple[Any, list[jax.Array]]:
+        if plan.apply_train is None:
+            params = jax.tree.map(cast, plan.layout.assemble(pieces, fixed))
+            return plan.apply(params, jax.tree.map(cast, x)), []
+        # Statistics keep their precision: an average that moves by a hundredth has too few digits in bfloat16.
+        params = plan.layout.assemble([cast(piece) for piece in pieces], fixed)
+        outputs, after = plan.apply_train(params, jax.tree.map(cast, x), key)
+        return outputs, plan.layout.fixed_of(after)
+
+    def loss(pieces: list[jax.Array], parameters: Any) -> tuple[jax.Array, Any]:
+        outputs, after = outputs_of(pieces)
         likelihood = with_parameters(plan.likelihood, parameters)
         nll = negative_log_likelihood(likelihood, outputs, y).mean()
-        return nll, score(likelihood, outputs, y)
+        return nll, (score(likelihood, outputs, y), after)
 
-    (nll, scores), (pieces, slope) = jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)(
+    (nll, (scores, after)), (pieces, slope) = jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)(
         plan.layout.pieces(weights), parameters
     )
-    return {"nll": nll} | scores, {"mean": plan.layout.concatenate(pieces), "likelihood": slope}
+    return {"nll": nll} | scores, {"mean": plan.layout.concatenate(pieces), "likelihood": slope}, after
 
 
 def _weights(plan: TrainingPlan, member: MemberHyperparameters) -> tuple[jax.Array, jax.Array]:

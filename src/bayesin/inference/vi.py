@@ -26,7 +26,7 @@ from ..posteriors import Gaussian
 from .elbo import softplus_and_slope
 from .fit import Fit, Progress
 from .flat_parameters import FlatLayout
-from .settings import Training, check_arguments, is_finite, is_whole, likelihood_of, require
+from .settings import Training, check_arguments, check_numbers, is_finite, likelihood_of, require
 from .training_loop import Trained, learned_likelihoods, train
 from .training_problem import Problem, TrainingData, training_arrays
 from .training_step import State
@@ -51,8 +51,7 @@ class VI(Training):
         super().__post_init__()
         why = "positive: at 0 the objective has no prior, and its posterior is a point (train an Ensemble for that)"
         require(is_finite(self.temperature) and self.temperature > 0, self, "temperature", why)
-        require(is_finite(self.initial_std) and self.initial_std > 0, self, "initial_std", "positive")
-        require(is_whole(self.train_samples) and self.train_samples >= 1, self, "train_samples", "at least 1")
+        check_numbers(self, counts=("train_samples",), positive=("initial_std",))
         require(self.temperature_meaning in ("kl", "posterior"), self, "temperature_meaning", "kl or posterior")
         require(self.gains in ("bayesian", "points"), self, "gains", "bayesian or points")
 
@@ -70,7 +69,8 @@ def fit_vi(
 
     Args:
         key: a `jax.random.key`; member i uses `fold_in(key, i)` and nothing else.
-        model: init and apply; leaves named in `model.statistics` and integer leaves are held fixed.
+        model: init and apply, in training mode where it has one: `model.statistics` are collected on the way, for
+            each member its own. Other integer leaves are held fixed.
         data: a `Dataset`, or a pair (x, y).
         config: the settings.
         checkpoint: a folder. A run found there is taken up where it was; killed at any moment, it ends with

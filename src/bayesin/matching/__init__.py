@@ -2,7 +2,9 @@
 
 from . import costs as costs
 from .activation_similarity import activation_similarity as activation_similarity
+from .activation_similarity import draws_of as draws_of
 from .activation_similarity import inner_products as inner_products
+from .activation_similarity import site_chunks as site_chunks
 from .align import Alignment as Alignment
 from .align import align as align
 from .assignment import assign as assign

@@ -7,24 +7,105 @@ Unit i of the reference is compared with unit j of a network over all examples (
 
 Only units × units matrices are kept, so data and activations of any length pass through. A unit that never varies
 correlates with nothing. The matrices serve the search as similarities that are given outright.
+
+The cost `Activations` compares two posteriors at every site of a group (`symmetry/activations.py`), draw by draw.
+There the program is split in two, what the network computes and the products of it, one for each shape: as one
+program the products are compiled together with all norms of the network, which takes minutes on a GPU.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike, Float, Shaped
 
-from ..chunks import Chunks
-from ..symmetry import Activations
+from ..chunks import Chunks, cut
+from ..errors import ConfigError
+from ..posteriors import Posterior, is_posterior
+from ..randomness import PRNGKey, check_key
+from ..symmetry import Activations, Sites
 from ..trees import Tree
 
 Sums = dict[str, dict[str, Float[Array, "..."]]]  # by group: of products, of values, of squares
 
 # Variance, as a share of the squared mean, below which it is the rounding of float32 squares and no variance.
 NO_VARIANCE = 1e-6
+CHUNK_BYTES = 1 << 30  # of what stands at all sites at once
+
+
+class CrossMoments(NamedTuple):
+    """What the units of two networks did at one site, over all examples, places and draws."""
+
+    covariance: Float[np.ndarray, "units units"]
+    variances: tuple[Float[np.ndarray, " units"], Float[np.ndarray, " units"]]
+
+
+def cross_moments(
+    sites: Sites, target: Sequence[Tree], source: Sequence[Tree], x: Shaped[np.ndarray, "examples ..."]
+) -> list[CrossMoments]:
+    """Returns the covariances of target's and source's units at every site, draw s of one with draw s of another."""
+    totals = None
+    for chunk in site_chunks(sites, target[0], x):
+        for ours, theirs in zip(target, source, strict=True):
+            pairs = zip(sites(ours, chunk.x), sites(theirs, chunk.x), strict=True)
+            sums = [_site_products(a, b, chunk.weight) for a, b in pairs]
+            totals = _added(totals, jax.device_get(sums))
+    return [_cross_moments(part) for part in totals or ()]
+
+
+def site_chunks(sites: Sites, params: Tree, x: Shaped[np.ndarray, "examples ..."]) -> Iterator[Chunks]:
+    """Yields the inputs in parts for which everything at the sites fits into memory, all of one length."""
+    one = jax.eval_shape(sites.values, params, jax.ShapeDtypeStruct((1, *x.shape[1:]), x.dtype))
+    size = sum(4 * value.size for value in one)
+    parts = cut(np.asarray(x), np.zeros(len(x), np.int32), max(1, CHUNK_BYTES // size))
+    for index in range(len(parts.x)):
+        yield jax.tree.map(lambda array, at=index: array[at], parts)
+
+
+def draws_of(posterior: Posterior | Tree, samples: int, key: PRNGKey | None, stream: int) -> list[Tree]:
+    """Returns so many draws of a posterior, its mean where none are asked for, or the point that it is."""
+    if not is_posterior(posterior):
+        return [posterior] * max(1, samples)
+    if not samples:
+        return [posterior.mean]
+    if key is None:
+        raise ConfigError("key= is needed to draw from this posterior; for example key=jax.random.key(0)")
+    check_key(key)
+    stacked = posterior.sample(jax.random.fold_in(key, stream), samples)
+    return [jax.tree.map(lambda leaf, at=index: leaf[at], stacked) for index in range(samples)]
+
+
+def correlated(moments: CrossMoments) -> np.ndarray:
+    """The correlation of every pair of units; a unit that never varies has none."""
+    spreads = [np.where(variance > 0, variance, np.inf) for variance in moments.variances]
+    return moments.covariance / np.sqrt(spreads[0][:, None] * spreads[1][None])
+
+
+def _added(totals: list | None, more: list) -> list:
+    """Sums of chunks, each in float32 on the device, added in float64 on the host."""
+    wide = jax.tree.map(lambda value: np.asarray(value, np.float64), more)
+    return wide if totals is None else jax.tree.map(np.add, totals, wide)
+
+
+def _cross_moments(sums: Mapping[str, np.ndarray]) -> CrossMoments:
+    count = sums["count"]
+    ours, theirs = sums["ours"] / count, sums["theirs"][0] / count
+    squares = (sums["our_squares"] / count, ours), (sums["their_squares"][0] / count, theirs)
+    variances = [square - mean**2 for square, mean in squares]
+    fine = [
+        np.where(variance > NO_VARIANCE * (mean**2 + 1e-30), variance, 0.0)
+        for variance, (_, mean) in zip(variances, squares, strict=True)
+    ]
+    return CrossMoments(sums["products"][0] / count - np.outer(ours, theirs), (fine[0], fine[1]))
+
+
+@jax.jit
+def _site_products(ours: Array, theirs: Array, weight: Array) -> dict[str, Array]:
+    with jax.default_matmul_precision("highest"):
+        return _products(ours, theirs[None], weight)
 
 
 def activation_similarity(

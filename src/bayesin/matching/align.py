@@ -24,24 +24,28 @@ from ..posteriors import Posterior, is_posterior
 from ..randomness import PRNGKey, check_key
 from ..symmetry import Apply, Perms, PermutationSpec, check_same_function, permute
 from ..trees import Tree
+from .bound import LargestGain
 from .costs import CostLike, as_cost, name_of
 from .problem import Problem, objective_of_moved, pose
 from .search import DescentResult, Sweep, descend, random_order, starts
 from .similarity import Similarities
 
+KICKED = 1 << 19  # numbers up to which a search that found nothing in common goes on by kicks: they cost some more
+
 
 class Alignment(eqx.Module):
     """Permutations that move `source` onto `target`, and how the search went."""
 
-    perms: Perms  # {group: integer array}; new[i] = old[perm[i]]
+    perms: Perms  # {group: integer array, of an indexed group with its outer axes first}; new[i] = old[perm[i]]
     posterior: Posterior | Tree  # the source, moved; of the kind that was given
     history: Float[np.ndarray, "steps"]  # objective at the start and after every accepted step, never rising
     seconds: Mapping[str, float]  # spent in "similarity", "assignment" and "objective", and "total"
     sweeps: int = eqx.field(static=True)
-    converged: bool = eqx.field(static=True)  # no single group can be improved any more
+    converged: bool = eqx.field(static=True)  # no group, with those that it indexes, can be improved any more
     order: tuple[tuple[str, ...], ...] = eqx.field(static=True)  # groups visited, one tuple a sweep
     cost: str = eqx.field(static=True)
-    start: str = eqx.field(static=True)  # which start won: "identity", "init", "anchored", "random 1", …
+    start: str = eqx.field(static=True)  # which start won: "anchored", "identity", "init", "random 1", …
+    largest_gain: LargestGain = eqx.field(static=True)  # see `gap`
 
     @property
     def objective(self) -> float:
@@ -49,14 +53,21 @@ class Alignment(eqx.Module):
         return float(self.history[-1])
 
     @property
+    def gap(self) -> float:
+        """The most by which another permutation can be better than this one, by a cheap bound (`bound.py`)."""
+        gain = self.largest_gain()
+        return gain if self.objective < 0 else min(gain, self.objective)  # no cost of tensors is below zero
+
+    @property
     def moved(self) -> dict[str, int]:
         """Units not in their place, for each group."""
-        return {group: int((perm != np.arange(perm.size)).sum()) for group, perm in self.perms.items()}
+        return {group: int((perm != np.arange(perm.shape[-1])).sum()) for group, perm in self.perms.items()}
 
     def __repr__(self) -> str:
         fell = f"{self.cost} {self.history[0]:.6g} -> {self.objective:.6g}"
         units = f"{sum(self.moved.values())} of {sum(perm.size for perm in self.perms.values())} units moved"
-        return f"Alignment({fell}, {units}, sweeps {self.sweeps}, {'' if self.converged else 'not '}converged)"
+        ended = f"{'' if self.converged else 'not '}converged, at most {self.gap:.3g} above the best"
+        return f"Alignment({fell}, {units}, sweeps {self.sweeps}, {ended})"
 
 
 def align(
@@ -82,12 +93,12 @@ def align(
             set is compared by the mean and std of its members, which should stand in one order of units (`compact`).
         source: what is moved, of the same kinds.
         spec: which axes move together.
-        key: decides the visiting order and the random starts.
+        key: decides the visiting order after the first sweep, which follows the evidence, and the random starts.
         cost: one of `bayesin.costs` or its name: `"wasserstein"`, `"means"` (ignore the stds) or `"kl"` (KL of the
             moved source from the target); or a cost of your own.
         order: groups to visit, one list a sweep; the search ends when they are used up.
-        restarts: number of starts (identity, anchored, then random), of which the best is returned.
-        init: permutations to start from in place of the identity; left as they are.
+        restarts: number of starts (anchored, identity, then random), of which the best is returned.
+        init: permutations to start from in place of an anchored first sweep; left as they are.
         max_sweeps: bound on the sweeps of each start.
         exclude: paths that are moved but kept out of the cost, such as running statistics. Integer leaves
             are treated so without being named.
@@ -108,7 +119,7 @@ def align(
         >>> alignment.perms["g0"].tolist(), alignment.objective, alignment.converged
         ([1, 2, 0], 0.0, True)
         >>> alignment
-        Alignment(wasserstein 108 -> 0, 3 of 3 units moved, sweeps 1, converged)
+        Alignment(wasserstein 108 -> 0, 3 of 3 units moved, sweeps 1, converged, at most 0 above the best)
     """
     check_key(key)
     if restarts < 1 or max_sweeps < 1:
@@ -121,27 +132,34 @@ def align(
     similarities = Similarities(problem)
     prepared = time.perf_counter() - clock
     searches: list[tuple[str, DescentResult]] = []
-    for index, (name, perms) in enumerate(starts(similarities, key, restarts, init)):
+    for index, begin in enumerate(starts(spec, key, restarts, init, given_order is not None)):
         drawn = random_order(spec, jax.random.fold_in(key, index), max_sweeps) if given_order is None else given_order
-        searches.append((name, descend(similarities, perms, drawn, relative_tolerance, on_sweep)))
+        kicks = jax.random.fold_in(key, index) if begin.anchored and similarities.numbers <= KICKED else None
+        options = {"anchored": begin.anchored, "kicks": kicks}
+        searches.append(
+            (begin.name, descend(similarities, begin.perms, drawn, relative_tolerance, on_sweep, **options))
+        )
     start, best = min(searches, key=lambda search: search[1].objective)  # the first of equals
     seconds = {name: sum(search.seconds[name] for _, search in searches) for name in best.seconds}
     seconds["similarity"] += prepared
+    del similarities  # what the search has kept makes room for the moved posterior
     moved = permuted(source, spec, best.perms)
     if check is not None:
         apply, x = check
         before, after = (q.mean if is_posterior(q) else q for q in (source, moved))
         check_same_function(apply, before, after, x)
+    history = _history(best, problem, moved)
     return Alignment(
         perms=best.perms,
         posterior=moved,
-        history=_history(best, problem, moved),
+        history=history,
         seconds={**seconds, "total": time.perf_counter() - clock},
         sweeps=best.sweeps,
         converged=best.converged,
         order=best.order,
         cost=name_of(problem.cost),
         start=start,
+        largest_gain=LargestGain(problem, problem.structure.flat(best.perms)),
     )
 
 

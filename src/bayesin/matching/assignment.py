@@ -45,6 +45,9 @@ def assign(
     """
     if similarity.shape[0] < 2:
         return Assignment(np.arange(similarity.shape[0]), np.zeros(similarity.shape[0], similarity.dtype))
+    best = similarity.argmax(1)
+    if np.bincount(best, minlength=best.size).max() == 1:  # no two rows want the same column
+        return Assignment(best, np.zeros(best.size, similarity.dtype))
     start = -similarity.mean(0) if potentials is None else potentials
     cost, spare = np.empty((2, *similarity.shape), similarity.dtype) if work is None else work
     np.subtract(-start, similarity, out=cost)
@@ -53,6 +56,22 @@ def assign(
     cost -= lowest
     perm = _solve(cost)
     return Assignment(perm, start + lowest + _recover(cost, perm, spare))
+
+
+def assign_each(similarities: np.ndarray) -> np.ndarray:
+    """Returns the permutations that maximise each of many similarities, (count, n, n), as (count, n).
+
+    Example:
+        >>> assign_each(np.array([[[1.0, 5.0], [2.0, 3.0]], [[4.0, 0.0], [0.0, 4.0]]])).tolist()
+        [[1, 0], [0, 1]]
+    """
+    best = similarities.argmax(-1)  # where no two rows want the same column nothing is left to solve
+    left = np.flatnonzero((np.sort(best, -1) != np.arange(best.shape[-1])).any(-1))
+    cost = similarities[left].max(-1, keepdims=True) - similarities[left]
+    cost -= cost.min(1, keepdims=True)
+    for index, matrix in zip(left, cost, strict=True):
+        best[index] = _solve(matrix)
+    return best
 
 
 def solver_name() -> str:

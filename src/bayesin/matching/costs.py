@@ -6,11 +6,16 @@ other groups are held fixed:
     constant − 2 Σ ⟨a, P b⟩           pairs (a, b) of features of one tensor, of the target's and of the source's
     constant − 2 Σ_i S[i, perm[i]]    the similarity S of a group's units, given outright
 
-The costs here are of the first kind, with means m, stds s and the source at index 1:
+The costs of weights are of the first kind, with means m, stds s and the source at index 1:
 
     Wasserstein   |m₀ − P m₁|² + |s₀ − P s₁|²    pairs (m₀, m₁) and (s₀, s₁)
     Means         |m₀ − P m₁|²                   pair  (m₀, m₁)
     KL            KL[P#q₁ ‖ q₀]                  pairs (½ m₀/s₀², m₁) and (−¼ s₀⁻², s₁² + m₁²)
+
+and two more take evidence from elsewhere:
+
+    Activations   Σ_sites E|a − P b|²             what the units of target and source compute on data
+    Blend         (1 − w) A/|A| + w B/|B|         two costs, each in units of the largest that its products can be
 
 The trace term of the KL divergence, Σ P s₁² / s₀², depends on the permutation and is part of its cost.
 
@@ -20,18 +25,23 @@ it, for evidence that is not in the weights. See docs/extending.md.
 References: Rossi et al. 2023, section 4; its appendix A drops the trace term by mistake.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol, runtime_checkable
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
+import jax
 import numpy as np
 
 from ..errors import ConfigError, PosteriorError
-from ..posteriors import Posterior
-from ..symmetry import PermutationSpec
+from ..posteriors import Posterior, is_posterior
+from ..randomness import PRNGKey
+from ..symmetry import Apply, PermutationSpec, find_sites
 from ..trees import Tree
+from .activation_similarity import correlated, cross_moments, draws_of
 
 CHUNK = 1 << 14  # numbers that stay in the cache between subtraction and sum
+WIDE = (np.dtype(np.float32), np.dtype(np.float64))  # dtypes, not types: found by identity, in every product and sum
 
 
 class Marginals(NamedTuple):
@@ -42,9 +52,14 @@ class Marginals(NamedTuple):
 
 
 class GroupSimilarity(NamedTuple):
-    """How alike the units of one group are: the cost is `constant − 2 Σ_i matrix[i, perm[i]]`."""
+    """How alike the units of one group are: the cost is `constant − 2 Σ_i matrix[i, perm[i]]`.
 
-    matrix: np.ndarray  # (units of the target, units of the source)
+    The matrix of an indexed group has axes in front: its outer factors in the target, then those of them that are
+    groups themselves in the source. Dimensions of heads: (heads of the target, heads of the source, units, units);
+    units of scanned layers, which stay in their layer: (layers, units, units). See `similarity_shape`.
+    """
+
+    matrix: np.ndarray  # (…, units of the target, units of the source)
     constant: float = 0.0
 
 
@@ -55,6 +70,7 @@ Pair = tuple[np.ndarray, np.ndarray]
 class Cost(Protocol):
     """What `align` minimises. `features` or `similarities` is required; the rest is optional.
 
+    `bound(target, source, spec) -> Cost` is asked first: the cost of this pair, where it needs the whole of both;
     `similarities(target, source, spec) -> {group: GroupSimilarity}` adds evidence that is given outright;
     `value(target, source) -> float` is the cost of one tensor whose source has been moved, where that is not the
     squared distance of the features; `check(marginals, path, role)` refuses tensors that the cost cannot compare;
@@ -63,6 +79,17 @@ class Cost(Protocol):
 
     def features(self, target: Marginals, source: Marginals) -> Iterable[Pair]:
         """Pairs of arrays shaped like the tensor; the cost falls by twice what their inner products gain."""
+        ...
+
+
+@runtime_checkable
+class GivenCost(Protocol):
+    """A cost all of whose evidence is given outright."""
+
+    def similarities(
+        self, target: Posterior | Tree, source: Posterior | Tree, spec: PermutationSpec
+    ) -> Mapping[str, GroupSimilarity]:
+        """How alike the units of each group are."""
         ...
 
 
@@ -116,7 +143,166 @@ class KL:
             raise PosteriorError(f"cost 'kl' needs positive stds; '{path}' of the {role} holds a zero")
 
 
-CostLike = str | Cost | Callable[[Marginals, Marginals], Iterable[Pair]]
+Compared = Literal["covariance", "correlation"]
+
+
+@dataclass(frozen=True, eq=False)
+class Activations:
+    """How differently units act on data: Σ E|a_i − b_p(i)|² over every site of a group, before its non-linearity.
+
+    Deep networks are matched better by this than by weights; see docs/matching.md. The data need no labels, and are
+    streamed: of what units compute only units × units matrices are kept. A group that shows only together with
+    another in one value, as the features of attention heads where the spec has one order of them for all heads, has
+    no such evidence: it stays as it is, or follows the other part of a `Blend`.
+
+    Args:
+        apply: the network.
+        x: inputs, a thousand or so, of the training set.
+        compare: `"covariance"`, which leaves units their importance, or `"correlation"`, in which all count alike.
+        samples: draws of each posterior; 0 takes their means.
+        key: decides the draws.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from bayesin import align, permute
+        >>> apply = lambda p, x: jnp.tanh(x @ p["w0"]) @ p["w1"]
+        >>> net = {"w0": jax.random.normal(jax.random.key(0), (4, 5)), "w1": jnp.ones((5, 2))}
+        >>> spec = PermutationSpec.parse({"w0": ["4", "g0"], "w1": ["g0", "2"]}, {"g0": 5})
+        >>> turned = permute(net, spec, {"g0": np.array([4, 0, 1, 2, 3])})
+        >>> cost = Activations(apply, jax.random.normal(jax.random.key(1), (64, 4)))
+        >>> align(net, turned, spec, key=jax.random.key(2), cost=cost).perms["g0"].tolist()
+        [1, 2, 3, 4, 0]
+    """
+
+    apply: Apply
+    x: Any = field(repr=False)
+    compare: Compared = "covariance"
+    samples: int = 0
+    key: PRNGKey | None = field(default=None, repr=False)
+    name = "activations"
+
+    def __post_init__(self):
+        if self.compare not in get_args(Compared):
+            raise ConfigError(f"compare must be one of {', '.join(get_args(Compared))}, not {self.compare!r}")
+        if np.ndim(self.x) < 2 or len(self.x) < 2:
+            raise ConfigError(
+                f"activations are compared on inputs, batch first; not on x of shape {np.shape(self.x)}"
+            )
+        if self.samples < 0:
+            raise ConfigError(f"samples starts at 0, not {self.samples}")
+
+    def similarities(
+        self, target: Posterior | Tree, source: Posterior | Tree, spec: PermutationSpec
+    ) -> dict[str, GroupSimilarity]:
+        """Covariances or correlations, summed over the sites where a group shows alone; none where it never does."""
+        ours, theirs = (
+            draws_of(q, self.samples if is_posterior(target) or is_posterior(source) else 0, self.key, stream)
+            for stream, q in enumerate((target, source))
+        )
+        sites = find_sites(self.apply, ours[0], self.x, spec)
+        moments = cross_moments(sites, ours, theirs, np.asarray(self.x))
+        return {
+            group: self._of_group([moments[at] for at in sites.of(group)], spec.perm_shape(group))
+            for group in spec.sizes
+            if sites.of(group)
+        }
+
+    def _of_group(self, moments: list[Any], units: tuple[int, ...]) -> GroupSimilarity:
+        if self.compare == "correlation":
+            matrix, constant = sum(map(correlated, moments)), 2.0 * len(moments) * math.prod(units)
+        else:
+            matrix = sum(part.covariance for part in moments)
+            constant = sum(float(variance.sum()) for part in moments for variance in part.variances)
+        # From (units of all heads, the same) to (heads, heads, units, units).
+        outer, both = len(units) - 1, np.asarray(matrix).reshape(*units, *units)
+        order = [*range(outer), *range(outer + 1, 2 * outer + 1), outer, 2 * outer + 1]
+        return GroupSimilarity(both.transpose(order), constant)
+
+
+@dataclass(frozen=True, eq=False)
+class Blend:
+    """Two costs at once: `(1 − weight) · first + weight · second`, on a common scale.
+
+    The scale of each is that of its products ⟨a, P b⟩: of features `Σ |a| |b|`, of given similarities half of their
+    constant, which is as much as a perfect match gains. So weight ½ gives both an equal say, whatever their units.
+
+    Example:
+        >>> both = Blend(Wasserstein(), Means(), 0.25)
+        >>> both.name
+        'blend of wasserstein and means, 0.25'
+    """
+
+    first: "CostLike"
+    second: "CostLike"
+    weight: float = 0.5
+
+    def __post_init__(self):
+        if not 0 <= self.weight <= 1:
+            raise ConfigError(f"the weight of a blend lies between 0 and 1, not at {self.weight:g}")
+        for part in self._parts:
+            if hasattr(part, "value"):
+                raise ConfigError(f"'{name_of(part)}' is no sum of squares and has no part in a blend")
+
+    @property
+    def name(self) -> str:
+        """What is blended, and how."""
+        return f"blend of {name_of(self.first)} and {name_of(self.second)}, {self.weight:g}"
+
+    @property
+    def _parts(self) -> tuple[Cost, Cost]:
+        return as_cost(self.first), as_cost(self.second)
+
+    def features(self, target: Marginals, source: Marginals) -> list[Pair]:
+        """Those of both parts."""
+        return [pair for part in self._parts if hasattr(part, "features") for pair in part.features(target, source)]
+
+    def bound(self, target: Posterior | Tree, source: Posterior | Tree, spec: PermutationSpec) -> Cost:
+        """The blend for one pair of posteriors, on whose sizes the common scale depends."""
+        parts = []
+        for part, weight in zip(self._parts, (1.0 - self.weight, self.weight), strict=True):
+            part = bound_to(part, target, source, spec)
+            given = group_similarities(part, target, source, spec)
+            scale = _scale_of(part, given, target, source)
+            parts.append(_Weighted(part, weight / scale if scale > 0 else 0.0, given))
+        return _Blended(self.name, tuple(parts))
+
+
+@dataclass(frozen=True, eq=False)
+class _Weighted:
+    cost: Cost
+    weight: float
+    given: Mapping[str, GroupSimilarity]
+
+
+@dataclass(frozen=True, eq=False)
+class _Blended:
+    """Costs with their weights, for one pair of posteriors."""
+
+    name: str
+    parts: tuple[_Weighted, ...]
+
+    def features(self, target: Marginals, source: Marginals) -> list[Pair]:
+        pairs = []
+        for part in self.parts:
+            if hasattr(part.cost, "features") and part.weight:
+                root = np.sqrt(part.weight).astype(target.mean.dtype)
+                pairs += [(root * ours, root * theirs) for ours, theirs in part.cost.features(target, source)]
+        return pairs
+
+    def similarities(
+        self, target: Posterior | Tree, source: Posterior | Tree, spec: PermutationSpec
+    ) -> dict[str, GroupSimilarity]:
+        total: dict[str, GroupSimilarity] = {}
+        for part in self.parts:
+            for group, (matrix, constant) in part.given.items():
+                before = total.get(group, GroupSimilarity(np.zeros_like(matrix)))
+                total[group] = GroupSimilarity(
+                    before.matrix + part.weight * matrix, before.constant + part.weight * constant
+                )
+        return total
+
+
+CostLike = str | Cost | GivenCost | Callable[[Marginals, Marginals], Iterable[Pair]]
 NAMES: Mapping[str, Cost] = {"wasserstein": Wasserstein(), "means": Means(), "kl": KL()}
 
 
@@ -145,6 +331,12 @@ def name_of(cost: CostLike) -> str:
     """What results and pages call a cost."""
     named = as_cost(cost)
     return str(getattr(named, "name", type(named).__name__))
+
+
+def bound_to(cost: Cost, target: Posterior | Tree, source: Posterior | Tree, spec: PermutationSpec) -> Cost:
+    """The cost of this pair of posteriors: the cost itself, unless it must look at both as a whole first."""
+    bound = getattr(cost, "bound", None)
+    return cost if bound is None else bound(target, source, spec)
 
 
 def feature_pairs(cost: Cost, target: Marginals, source: Marginals, path: str) -> list[Pair]:
@@ -177,16 +369,43 @@ def group_similarities(
     if similarities is None:
         return {}
     given = {group: GroupSimilarity(*_entries(part)) for group, part in similarities(target, source, spec).items()}
-    for group, (matrix, _) in given.items():
+    for group, (matrix, constant) in given.items():
         if group not in spec.sizes:
             raise ConfigError(f"cost '{name_of(cost)}' gives a similarity of '{group}', which the spec does not have")
-        shape = (spec.sizes[group],) * 2
+        shape = similarity_shape(spec, group)
+        if matrix.shape != shape and matrix.ndim == 2 * len(spec.perm_shape(group)):
+            matrix = _within_fixed(matrix, spec, group)
+            given[group] = GroupSimilarity(matrix, constant)
         if matrix.shape != shape or not np.isfinite(matrix).all():
             raise ConfigError(
                 f"cost '{name_of(cost)}' gives group '{group}' a similarity of shape {matrix.shape}; "
                 f"it needs finite numbers of shape {shape}"
             )
     return given
+
+
+def _within_fixed(matrix: np.ndarray, spec: PermutationSpec, group: str) -> np.ndarray:
+    """A similarity with all outer factors of both sides, less what is across fixed ones, which no unit leaves."""
+    outer = spec.outer(group)
+    for place in reversed([i for i, name in enumerate(outer) if name not in spec.sizes]):
+        if matrix.shape[place] == matrix.shape[len(outer) + place]:
+            # a diagonal stands last; taken from the last factor on, they leave the places before it as they are
+            matrix = np.moveaxis(np.diagonal(matrix, 0, place, len(outer) + place), -1, place)
+    return matrix
+
+
+def similarity_shape(spec: PermutationSpec, group: str) -> tuple[int, ...]:
+    """Shape of the similarity of a group's units.
+
+    Example:
+        >>> spec = PermutationSpec.parse({"w": ["layer * h[layer] * q[layer, h]"]},
+        ...                              {"h[layer]": 4, "q[layer, h]": 3}, fixed={"layer": 2})
+        >>> similarity_shape(spec, "h"), similarity_shape(spec, "q")
+        ((2, 4, 4), (2, 4, 4, 3, 3))
+    """
+    *outer, size = spec.perm_shape(group)
+    twice = [n for n, name in zip(outer, spec.outer(group), strict=True) if name in spec.sizes]
+    return (*outer, *twice, size, size)
 
 
 def tensor_value(cost: Cost, target: Marginals, source: Marginals) -> float:
@@ -204,9 +423,21 @@ def squared_distance(first: np.ndarray, second: np.ndarray) -> float:
     first, second = first.reshape(-1), second.reshape(-1)
     total = 0.0
     for start in range(0, first.size, CHUNK):
-        gap = first[start : start + CHUNK] - second[start : start + CHUNK]
+        gap = widened(first[start : start + CHUNK]) - widened(second[start : start + CHUNK])
         total += float(gap @ gap)
     return total
+
+
+def inner_product(first: np.ndarray, second: np.ndarray) -> float:
+    """Returns Σ a b in the same way."""
+    first, second = first.reshape(-1), second.reshape(-1)
+    parts = (slice(start, start + CHUNK) for start in range(0, first.size, CHUNK))
+    return sum(float(widened(first[part]) @ widened(second[part])) for part in parts)
+
+
+def widened(array: np.ndarray) -> np.ndarray:
+    """Returns the array in at least single precision, in which half precision is summed."""
+    return array if array.dtype in WIDE else array.astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -218,6 +449,33 @@ class _FromFunction:
 
     def features(self, target: Marginals, source: Marginals) -> Iterable[Pair]:
         return self.function(target, source)
+
+
+def _scale_of(
+    cost: Cost, given: Mapping[str, GroupSimilarity], target: Posterior | Tree, source: Posterior | Tree
+) -> float:
+    """As much as the products of a cost can be: Σ |a| |b| over features, and half of the constants given."""
+    total = sum(0.5 * part.constant or float(np.abs(part.matrix).max(-1).sum()) for part in given.values())
+    if hasattr(cost, "features"):
+        for ours, theirs in zip(_all_marginals(target), _all_marginals(source), strict=True):
+            if (ours.std is None) != (theirs.std is None):
+                ours, theirs = Marginals(ours.mean, None), Marginals(theirs.mean, None)
+            total += sum(
+                float(np.linalg.norm(np.ravel(a)) * np.linalg.norm(np.ravel(b)))
+                for a, b in cost.features(ours, theirs)
+            )
+    return total
+
+
+def _all_marginals(posterior: Posterior | Tree) -> list[Marginals]:
+    """Mean and std of every tensor of real numbers."""
+    trees = (posterior.mean, posterior.std) if is_posterior(posterior) else (posterior,)
+    leaves = [[np.asarray(leaf) for leaf in jax.tree.leaves(tree)] for tree in trees]
+    return [
+        Marginals(*(leaf.astype(np.float64) for leaf in each), *([None] if len(each) == 1 else []))
+        for each in zip(*leaves, strict=True)
+        if each[0].dtype.kind not in "biu"
+    ]
 
 
 def _entries(part: GroupSimilarity | np.ndarray) -> tuple[np.ndarray, float]:

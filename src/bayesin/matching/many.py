@@ -148,7 +148,7 @@ class _Search:
         """Aligns each member to the mean of those before it; keeps that only if it beats the given order."""
         self.sums = self._moved(0)
         for index in range(1, len(self.problems)):
-            self.perms[index] = self._align(index, self._mean(self.sums, index), order).perms
+            self.perms[index] = self._align(index, self._mean(self.sums, index), order, anchored=True).perms
             self.sums = _add(self.sums, self._moved(index), 1.0)
         if self.total() < start * (1 - self.relative_tolerance):
             return True
@@ -174,21 +174,24 @@ class _Search:
             for problem, perms in zip(self.problems, self.perms, strict=True)
         )
 
-    def _align(self, index: int, target: Arrays, order: list[tuple[str, ...]]) -> DescentResult:
+    def _align(
+        self, index: int, target: Arrays, order: list[tuple[str, ...]], anchored: bool = False
+    ) -> DescentResult:
         clock = time.perf_counter()
         similarities = Similarities(_towards(self.problems[index], target))
         self.seconds["similarity"] += time.perf_counter() - clock
         perms, potentials = self.perms[index], self.potentials[index]
-        found = descend(similarities, perms, order, self.relative_tolerance, None, potentials)
+        found = descend(similarities, perms, order, self.relative_tolerance, None, potentials, anchored)
         for name, spent in found.seconds.items():
             self.seconds[name] += spent
         return found
 
     def _moved(self, index: int) -> Arrays:
         perms = self.perms[index]
-        skip = identity_groups(perms)
+        flat = self.problems[index].structure.flat(perms)
+        skip = identity_groups(flat)
         return [
-            tuple(gather(array, pair.layout, perms, skip).astype(np.float64) for array in pair.source)
+            tuple(gather(array, pair.layout, flat, skip).astype(np.float64) for array in pair.source)
             for pair in self.problems[index].features
         ]
 
@@ -223,7 +226,7 @@ def _problems(
 def _towards(problem: Problem, target: Arrays) -> Problem:
     """The same source, and the mean of others as its target."""
     pairs = zip(problem.features, target, strict=True)
-    return problem._replace(features=tuple(TensorPair(pair.layout, arrays, pair.source) for pair, arrays in pairs))
+    return problem._replace(features=tuple(TensorPair(pair.piece, arrays, pair.source) for pair, arrays in pairs))
 
 
 def _add(first: Arrays, second: Arrays, sign: float) -> Arrays:

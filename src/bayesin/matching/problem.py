@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import ConfigError, PosteriorError
 from ..posteriors import Gaussian, Posterior, is_posterior
-from ..symmetry import Layout, Perms, PermutationSpec, gather, identity_groups, layouts
+from ..symmetry import Layout, Perms, PermutationSpec, gather, identity_groups
 from ..trees import Tree, flatten
 from .costs import (
     Cost,
@@ -22,12 +22,15 @@ from .costs import (
     Means,
     Pair,
     Wasserstein,
+    bound_to,
     check_marginals,
     feature_pairs,
     group_similarities,
     squared_distance,
     tensor_value,
+    widened,
 )
+from .families import FlatPerms, Piece, Structure, structure_of
 
 # Products of the norms of target and source between which float32 holds squares of small differences, and squares of
 # features that are squares themselves. Others are compared in float64, so that the unit of weights does not matter.
@@ -37,22 +40,30 @@ Flat = dict[str, np.ndarray]
 
 
 class TensorPair(NamedTuple):
-    """One tensor in factored shape: arrays of the target, and those of the source that belong to them."""
+    """One piece of a tensor, an axis a unit: arrays of the target, and those of the source that belong to them."""
 
-    layout: Layout
+    piece: Piece
     target: tuple[np.ndarray, ...]
     source: tuple[np.ndarray, ...]
+
+    @property
+    def layout(self) -> Layout:
+        """Shape of the arrays, and the unit that each axis counts."""
+        return self.piece.layout
 
 
 class Problem(NamedTuple):
     """A target, a source and the cost of a permutation between them."""
 
     spec: PermutationSpec
+    structure: Structure  # of the spec: what is solved together, what axes count
     cost: Cost
     dtype: np.dtype  # of the similarity; never below float32
     features: tuple[TensorPair, ...]  # what is multiplied in the similarity
     marginals: tuple[TensorPair, ...]  # the tensors themselves, (mean,) or (mean, std)
-    given: Mapping[str, GroupSimilarity]  # similarities that come with the problem, by group
+    given: Mapping[
+        str, GroupSimilarity
+    ]  # similarities that come with the problem, by unit: all by all that it counts
     scale: float  # Σ |target| |source|: what rounding errors of the objective are relative to
 
 
@@ -69,43 +80,50 @@ def pose(
     (means0, stds0, norm0), (means1, stds1, norm1) = (
         _host_arrays(posterior, spec, role) for posterior, role in ((target, "target"), (source, "source"))
     )
+    cost = bound_to(cost, target, source, spec)
     for path in exclude - set(means0):
         raise ConfigError(f"exclude: there is no parameter '{path}'")
     wide = not ORDINARY[0] < norm0 * norm1 < ORDINARY[1]  # NaN, an overflow times zero, is not between them either
-    marginals, features = [], []
-    for layout in (piece for pieces in layouts(spec).values() for piece in pieces):
-        path = layout.path
+    plain = isinstance(cost, Wasserstein | Means)  # these two compare the arrays themselves
+    dtype = np.dtype(np.float64) if wide else None if plain else np.dtype(np.float32)
+    structure, marginals, features = structure_of(spec), [], []
+    for piece in structure.pieces:
+        path = piece.layout.path
         if path in exclude or _is_integer(means0[path]) or _is_integer(means1[path]):
             continue
-        ours, theirs = (_marginals(means, stds, layout, wide) for means, stds in ((means0, stds0), (means1, stds1)))
+        ours, theirs = (_marginals(means, stds, piece, dtype) for means, stds in ((means0, stds0), (means1, stds1)))
         check_marginals(cost, ours, path, "target")
         check_marginals(cost, theirs, path, "source")
         ours, theirs = _both_or_none(ours, theirs)
-        marginals.append(TensorPair(layout, *(tuple(a for a in side if a is not None) for side in (ours, theirs))))
+        marginals.append(TensorPair(piece, *(tuple(a for a in side if a is not None) for side in (ours, theirs))))
         pairs = feature_pairs(cost, ours, theirs, path)
         if pairs:
-            features.append(TensorPair(layout, *(tuple(side) for side in zip(*pairs, strict=True))))
-    given = group_similarities(cost, target, source, spec)
-    # these two compare the arrays themselves, whose norms are known
-    known = isinstance(cost, Wasserstein | Means) and not wide
-    scale = norm0 * norm1 if known else sum(map(magnitude, features))
+            features.append(TensorPair(piece, *(tuple(side) for side in zip(*pairs, strict=True))))
+    given = _by_unit(group_similarities(cost, target, source, spec), spec, structure)
+    scale = norm0 * norm1 if plain and not wide else sum(map(magnitude, features))
     arrays = [array for pair in features for array in (*pair.target, *pair.source)]
     dtype = np.result_type(np.float32, *(arrays or [part.matrix for part in given.values()]))
-    return _finished(Problem(spec, cost, dtype, tuple(features), tuple(marginals), given, scale))
+    return _finished(Problem(spec, structure, cost, dtype, tuple(features), tuple(marginals), given, scale))
 
 
 def pose_given(spec: PermutationSpec, similarities: Mapping[str, np.ndarray]) -> Problem:
-    """Returns the problem in which all evidence is a similarity of the units of each group."""
+    """Returns the problem in which all evidence is similarities of units, shaped as in `GroupSimilarity`."""
+    structure = structure_of(spec)
     given = {group: GroupSimilarity(matrix) for group, matrix in similarities.items()}
     dtype = np.result_type(np.float32, *similarities.values())
-    return _finished(Problem(spec, _GivenOutright(), dtype, (), (), given, 0.0))
+    return _finished(Problem(spec, structure, _GivenOutright(), dtype, (), (), _by_unit(given, spec, structure), 0.0))
 
 
 def objective(problem: Problem, perms: Perms) -> float:
     """Returns the cost after the source has moved, computed from its definition."""
-    skip = identity_groups(perms)
-    return _of_groups(problem, perms) + sum(
-        _cost(problem, pair.target, [gather(array, pair.layout, perms, skip) for array in pair.source])
+    return objective_of_flat(problem, problem.structure.flat(perms))
+
+
+def objective_of_flat(problem: Problem, flat: FlatPerms) -> float:
+    """Returns the same from the permutation of every unit."""
+    skip = identity_groups(flat)
+    return _of_groups(problem, flat) + sum(
+        _cost(problem, pair.target, [gather(array, pair.layout, flat, skip) for array in pair.source])
         for pair in _compared(problem)
     )
 
@@ -118,44 +136,38 @@ def objective_of_moved(problem: Problem, perms: Perms, moved: Posterior | Tree) 
     if not problem.marginals or len(problem.marginals[0].source) != len(trees):  # a point against a Gaussian
         return objective(problem, perms)
     flats = [dict(zip(flatten(trees[0]), map(np.asarray, jax.tree.leaves(tree)), strict=True)) for tree in trees]
-    total = _of_groups(problem, perms)
-    for layout, target, source in problem.marginals:
-        arrays = [factored(flat[layout.path], layout).astype(source[0].dtype, copy=False) for flat in flats]
+    total = _of_groups(problem, problem.structure.flat(perms))
+    for piece, target, source in problem.marginals:
+        arrays = [piece.of(flat[piece.layout.path]).astype(source[0].dtype, copy=False) for flat in flats]
         total += tensor_value(problem.cost, _as_marginals(target), _as_marginals(arrays))
     return total
 
 
-def gain_of_units(problem: Problem, group: str, perms: Perms, perm: np.ndarray) -> float:
-    """Returns by how much the objective falls when a group takes another permutation, from the moved units alone.
+def gain_of_units(problem: Problem, unit: str, flat: FlatPerms, new: np.ndarray) -> float:
+    """Returns by how much the objective falls when a unit takes another permutation, from what is moved alone.
 
-    Only for groups that stand on at most one factor of each tensor: there each number belongs to one unit.
+    Only for units that stand on at most one axis of each tensor: there each number belongs to one place.
     """
-    moved = np.flatnonzero(perm != perms[group])
-    skip = identity_groups(perms) | {group}
+    moved = np.flatnonzero(new != flat[unit])
+    skip = identity_groups(flat) | {unit}
     total = 0.0
-    if group in problem.given:
-        matrix = problem.given[group].matrix
-        total += 2.0 * float((matrix[moved, perm[moved]] - matrix[moved, perms[group][moved]]).sum(dtype=np.float64))
+    if unit in problem.given:
+        matrix = problem.given[unit].matrix
+        total += 2.0 * float((matrix[moved, new[moved]] - matrix[moved, flat[unit][moved]]).sum(dtype=np.float64))
     for pair in _compared(problem):
-        for place in pair.layout.places(group):
+        for place in pair.layout.places(unit):
             part = tuple(array.take(moved, place) for array in pair.target)
-            old, new = (
-                [gather(array.take(units[moved], place), pair.layout, perms, skip) for array in pair.source]
-                for units in (perms[group], perm)
+            before, after = (
+                [gather(array.take(units[moved], place), pair.layout, flat, skip) for array in pair.source]
+                for units in (flat[unit], new)
             )
-            total += _cost(problem, part, old) - _cost(problem, part, new)
+            total += _cost(problem, part, before) - _cost(problem, part, after)
     return total
-
-
-def factored(array: np.ndarray, layout: Layout) -> np.ndarray:
-    """Returns the array in factored shape; half precision is widened before anything is summed."""
-    array = array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
-    return layout.factored(array)
 
 
 def norm(array: np.ndarray) -> float:
     """Returns the Euclidean norm of all entries."""
-    return float(np.vdot(array, array)) ** 0.5
+    return _square(array) ** 0.5
 
 
 def sum_bound(matrix: np.ndarray) -> float:
@@ -195,7 +207,7 @@ def _host_arrays(posterior: Posterior | Tree, spec: PermutationSpec, role: str) 
 
 def _fitting_paths(tree: Tree, spec: PermutationSpec) -> list[str]:
     """The paths of a tree that fits the spec and has no leading axes."""
-    known, flat = layouts(spec), flatten(tree)
+    known, flat = spec.axes, flatten(tree)
     if flat.keys() == known.keys() and all(np.shape(leaf) == spec.shape(path) for path, leaf in flat.items()):
         return list(flat)
     if isinstance(tree, list | tuple) and flat.keys() != known.keys():
@@ -204,10 +216,12 @@ def _fitting_paths(tree: Tree, spec: PermutationSpec) -> list[str]:
     raise PosteriorError("these parameters have leading axes; align takes one posterior at a time")
 
 
-def _marginals(means: Flat, stds: Flat | None, layout: Layout, wide: bool) -> Marginals:
+def _marginals(means: Flat, stds: Flat | None, piece: Piece, dtype: np.dtype | None) -> Marginals:
+    """One piece of both trees, in their own precision where no other is asked for."""
+
     def array_of(flat: Flat) -> np.ndarray:
-        array = factored(flat[layout.path], layout)
-        return array.astype(np.float64) if wide else array
+        array = piece.of(flat[piece.layout.path])
+        return array if dtype is None else array.astype(np.result_type(array, dtype), copy=False)
 
     return Marginals(array_of(means), None if stds is None else array_of(stds))
 
@@ -216,7 +230,32 @@ def _both_or_none(*sides: Marginals) -> list[Marginals]:
     """A point is a Gaussian with zero std where the other is a Gaussian."""
     if all(side.std is None for side in sides):
         return list(sides)
-    return [Marginals(m.mean, np.zeros_like(m.mean) if m.std is None else m.std) for m in sides]
+    return [Marginals(m.mean, _zeros(m.mean) if m.std is None else m.std) for m in sides]
+
+
+def _zeros(like: np.ndarray) -> np.ndarray:
+    """Zeros that take no memory."""
+    return np.broadcast_to(np.zeros((), like.dtype), like.shape)
+
+
+def _by_unit(
+    given: Mapping[str, GroupSimilarity], spec: PermutationSpec, structure: Structure
+) -> dict[str, GroupSimilarity]:
+    """Similarities of groups as one of all that each unit counts by all of it."""
+    result = {}
+    for group, (matrix, constant) in given.items():
+        fixed = [name not in spec.sizes for name in spec.outer(group)]
+        for name, member in structure.members.items():
+            if member.group == group:
+                index = tuple(at for at, is_fixed in zip(member.at, fixed, strict=False) if is_fixed)
+                # positions of fixed factors stand among those of the target, in the order of the spec
+                own = np.moveaxis(matrix, [i for i, f in enumerate(fixed) if f], range(sum(fixed)))[index]
+                depth = len(member.outer)
+                order = (*range(depth), 2 * depth, *range(depth, 2 * depth), 2 * depth + 1)
+                size = structure.units[name].size
+                result[name] = GroupSimilarity(own.transpose(order).reshape(size, size), constant)
+                constant = 0.0  # once
+    return result
 
 
 def _finished(problem: Problem) -> Problem:
@@ -239,11 +278,11 @@ def _cost(problem: Problem, target: tuple[np.ndarray, ...], source: list[np.ndar
     return sum(map(squared_distance, target, source))
 
 
-def _of_groups(problem: Problem, perms: Perms) -> float:
+def _of_groups(problem: Problem, flat: FlatPerms) -> float:
     """The share of the similarities that were given: constant − 2 Σ_i S[i, perm[i]]."""
     return sum(
-        part.constant - 2.0 * float(part.matrix[np.arange(len(part.matrix)), perms[group]].sum(dtype=np.float64))
-        for group, part in problem.given.items()
+        part.constant - 2.0 * float(part.matrix[np.arange(len(part.matrix)), flat[unit]].sum(dtype=np.float64))
+        for unit, part in problem.given.items()
     )
 
 
@@ -256,6 +295,6 @@ def _is_integer(array: np.ndarray) -> bool:
 
 
 def _square(array: np.ndarray) -> float:
-    """Σ x², without a warning where it overflows."""
-    flat = array.reshape(-1) if array.dtype in (np.float32, np.float64) else array.reshape(-1).astype(np.float32)
+    """Σ x² in at least single precision, without a warning where it overflows."""
+    flat = widened(array.reshape(-1))
     return float(np.vdot(flat, flat))

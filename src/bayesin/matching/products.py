@@ -1,6 +1,6 @@
 """Tensors laid out for the products of a similarity, on the host and on an accelerator.
 
-Tensors are grouped by how many groups they touch. All of one kind become one array (rest, units, …), their features
+Tensors are grouped by how many units they touch. All of one kind become one array (rest, units, …), their features
 one behind the other, each contiguous: one product then serves all of them, and a gather of units copies whole rows.
 On an accelerator tensors are sent once and stay there; a visit sends permutations and brings back one
 (units × units) matrix, in full float32: reduced-precision products would decide near-ties by their own rounding.
@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .costs import widened
 from .problem import Problem, TensorPair
 
 # Multiplications of a sweep from which an accelerator is used. Measured on an H200: its programs take some twenty
@@ -22,34 +23,36 @@ WORTH = 2e11
 
 
 class TensorsByArity(NamedTuple):
-    """The tensors of one group, by how many groups they touch."""
+    """The tensors of one unit, by how many units they touch."""
 
     fixed: list[TensorPair]  # this one alone
-    coupled: dict[str, list[TensorPair]]  # this one and one other, by that other
-    general: list[TensorPair]  # more, or one of them on several factors
+    coupled: dict[str, list[TensorPair]]  # this one and one of another family, by that other
+    general: list[TensorPair]  # more, or one family on several axes
 
 
 def group_tensors(problem: Problem) -> dict[str, TensorsByArity]:
-    """Returns the tensors of each group by kind."""
-    tensors = {group: TensorsByArity([], {}, []) for group in problem.spec.sizes}
+    """Returns the tensors of each unit that there is any evidence for, by kind."""
+    units = problem.structure.units
+    known = {unit for pair in problem.features for unit in pair.layout.present} | set(problem.given)
+    tensors = {unit: TensorsByArity([], {}, []) for unit in units if unit in known}
     for pair in problem.features:
         present = pair.layout.present
-        for group in set(present):
+        for unit in set(present):
             if len(present) == 1:
-                tensors[group].fixed.append(pair)
-            elif len(present) == 2 and present[0] != present[1]:
-                tensors[group].coupled.setdefault(present[1 - present.index(group)], []).append(pair)
+                tensors[unit].fixed.append(pair)
+            elif len(present) == 2 and len({units[name].family for name in present}) == 2:
+                tensors[unit].coupled.setdefault(present[1 - present.index(unit)], []).append(pair)
             else:
-                tensors[group].general.append(pair)
+                tensors[unit].general.append(pair)
     return tensors
 
 
 def is_worth_a_device(problem: Problem, tensors: dict[str, TensorsByArity]) -> bool:
     """Whether JAX computes on an accelerator by default and a sweep, all products anew, is large enough for one."""
     multiplications = sum(
-        problem.spec.sizes[group]
+        problem.structure.units[unit].size
         * sum(array.size for pairs in kinds.coupled.values() for pair in pairs for array in pair.target)
-        for group, kinds in tensors.items()
+        for unit, kinds in tensors.items()
     )
     return multiplications >= WORTH and jax.default_backend() != "cpu"
 
@@ -57,7 +60,7 @@ def is_worth_a_device(problem: Problem, tensors: dict[str, TensorsByArity]) -> b
 def stack(side: str, pairs: list[TensorPair], groups: tuple[str, ...], dtype: np.dtype) -> np.ndarray:
     """Returns all features of one side as one centred array, one behind the other on the axis of the rest.
 
-    Its axes are (rest, units) for one group and (units of the first, rest, units of the last) for two.
+    Its axes are (rest, places) for one unit and (places of the first, rest, places of the last) for two.
     """
     pieces = [(array, pair.layout) for pair in pairs for array in getattr(pair, side)]
     units = [pairs[0].layout.shape[pairs[0].layout.groups.index(group)] for group in groups]
@@ -68,7 +71,7 @@ def stack(side: str, pairs: list[TensorPair], groups: tuple[str, ...], dtype: np
     for array, layout in pieces:
         places = [layout.groups.index(group) for group in groups]
         others = [axis for axis in range(array.ndim) if axis not in places]
-        rows = array.transpose([*others, *places]).reshape(-1, *units)
+        rows = widened(array.transpose([*others, *places]).reshape(-1, *units))
         common = np.add.reduce(rows, tuple(range(1, rows.ndim)), keepdims=True) * rows.dtype.type(1 / rows[0].size)
         np.subtract(rows, common, out=into[at : at + len(rows)])
         at += len(rows)

@@ -1,7 +1,8 @@
-"""Coordinate descent over the groups: one exact assignment a step, accepted only if the objective falls.
+"""Coordinate descent over the families of groups: one exact solution a step, accepted only if the objective falls.
 
-A group is solved again only after a neighbour moved. The search has converged when nothing is left to
-solve: no single group can be improved with the others held fixed.
+A family is a group with all groups that it indexes (`families.py`); a plain group is one by itself. It is solved
+again only after a neighbour moved. The search has converged when nothing is left to solve: no single family can be
+improved with the others held fixed.
 
 A group on several factors of one tensor (`x + Wx`) makes the objective quadratic in its permutation: an assignment
 on the gradient may raise it. Such a step is accepted only if the objective itself falls; else swaps of two units
@@ -10,28 +11,45 @@ that a swap moves along both factors at once:
 
     gain(a, b) = G[a,b] + G[b,a] − G[a,a] − G[b,b] + corner(a, b).
 
-A search starts from the identity, from random permutations, or anchored: groups are settled from the fixed axes
-inwards, and a tensor is evidence for a group only once all its other factors are fixed or settled, so that
-the first decisions rest on what no permutation can change.
+The first sweep is *anchored* unless a start is given: families are settled in the order of their evidence, from the
+fixed axes inwards, and a tensor is evidence only once all its other units are settled, so that the first decisions
+rest on what no permutation can change. It counts as one step, and is taken back if the objective did not fall.
+
+Two networks that have little in common have many local minima of nearly the same height. A search that ends in one
+may go on by kicks: a family is thrown at random, its neighbours are solved, then itself and all that moves; what did
+not lower the objective is taken back, what did counts as one step.
 """
 
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, ParamSpec, TypeVar
 
 import jax
 import numpy as np
 
+from ..randomness import generator
 from ..symmetry import Perms, PermutationSpec, gather
-from .assignment import assign
-from .problem import Problem, gain_of_units, objective
+from .costs import widened
+from .families import FlatPerms
+from .nested import solve_family
+from .problem import Problem, gain_of_units, objective_of_flat
 from .similarity import Similarities
 
 ROUNDING = 1e-12  # of the problem's scale: differences of float64 sums below it are noise
+PLANTED = 0.5  # of the objective at the start: below it, what the two have in common was found
+KICKED = 20  # sweeps at most after a kick; where they do not suffice it is judged as it stands
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
+
+
+class Start(NamedTuple):
+    """Where a search begins."""
+
+    name: str
+    perms: Perms
+    anchored: bool  # whether its first sweep is
 
 
 class Sweep(NamedTuple):
@@ -40,6 +58,7 @@ class Sweep(NamedTuple):
     number: int
     objective: float
     moved: int  # units moved in this sweep
+    perms: Perms | None = None  # after it; None where several posteriors move at once
 
 
 class DescentResult(NamedTuple):
@@ -60,7 +79,8 @@ class DescentResult(NamedTuple):
 
 
 class _Step(NamedTuple):
-    perm: np.ndarray
+    own: dict[str, np.ndarray]  # permutations of the members of a family
+    flat: dict[str, np.ndarray]  # and of its units
     gain: float
 
 
@@ -71,61 +91,52 @@ def descend(
     relative_tolerance: float,
     on_sweep: Callable[[Sweep], None] | None = None,
     potentials: dict[str, np.ndarray] | None = None,
+    anchored: bool = False,
+    kicks: jax.Array | None = None,
 ) -> DescentResult:
     """Runs sweeps in the given order until none helps or the order is used up.
 
-    `potentials` of an earlier search on a similar problem make this one faster; they are updated in place.
+    `potentials` of an earlier search on a similar problem make this one faster; they are updated in place. With
+    `anchored`, the first sweep settles the families in the order of their evidence, and takes the place of the first
+    one of `order`. With `kicks`, a key, a search that has converged without finding what was planted goes on:
+    families are thrown at random, and their neighbourhoods solved again, in about as many steps as the search took.
     """
-    problem = similarities.problem
-    perms = {group: np.array(perm, np.int64) for group, perm in init.items()}
-    start = value = objective(problem, perms)
-    search = _Search(similarities, perms, {} if potentials is None else potentials)
-    neighbours = _neighbours(problem)
-    unsolved, gains, used = set(perms), [], []
+    search = _Search(similarities, init, {} if potentials is None else potentials, relative_tolerance)
+    start, used = search.value, []
     for sweep in order:
-        if not unsolved:
+        if not search.unsolved:
             break
-        used.append(tuple(sweep))
-        moved = 0
-        for group in sweep:
-            if group not in unsolved:
-                continue
-            unsolved.discard(group)
-            step = search.step(group, relative_tolerance * max(value, 0.0) + ROUNDING * problem.scale)
-            if step is not None:
-                moved += int((step.perm != perms[group]).sum())
-                perms[group] = step.perm
-                gains.append(step.gain)
-                value -= step.gain
-                unsolved |= neighbours[group]
-        if on_sweep is not None:
-            on_sweep(Sweep(len(used), value, moved))
-    return DescentResult(perms, start, tuple(gains), len(used), not unsolved, tuple(used), search.seconds)
-
-
-def starts(similarities: Similarities, key: jax.Array, count: int, init: Perms | None) -> Iterator[tuple[str, Perms]]:
-    """Yields `count` named starts: the given one or the identity, then anchored, then random ones."""
-    spec = similarities.problem.spec
-    for index in range(count):
-        if index == 0:
-            yield ("identity", spec.identity()) if init is None else ("init", init)
-        elif index == 1:
-            yield "anchored", anchored_start(similarities)
+        before = search.perms_now() if on_sweep is not None else {}
+        if anchored and not used:
+            used.append(tuple(group for family in search.anchored_sweep() for group in search.groups(family)))
         else:
-            yield f"random {index - 1}", spec.random(jax.random.fold_in(key, index))
+            used.append(tuple(sweep))
+            search.sweep(family for group in sweep for family in search.structure.roots[group])
+        if kicks is not None and not search.unsolved and search.value > PLANTED * start:
+            search.kick_all(generator(kicks, "kicks"))
+            kicks = None
+        if on_sweep is not None:
+            here = search.perms_now()
+            moved = sum(int((perm != before[group]).sum()) for group, perm in here.items())
+            on_sweep(Sweep(len(used), search.value, moved, here))
+    perms, gains, converged = search.perms, tuple(search.gains), not search.unsolved
+    return DescentResult(perms, start, gains, len(used), converged, tuple(used), search.seconds)
 
 
-def anchored_start(similarities: Similarities) -> Perms:
-    """Returns permutations settled one group at a time, the group with most evidence a unit first."""
-    perms = similarities.problem.spec.identity()
-    settled: set[str] = set()
-    while len(settled) < len(perms):
-        counts = {group: similarities.evidence(group, settled) for group in perms if group not in settled}
-        group = max(counts, key=lambda name: counts[name])  # the first of equals, in the order of the spec
-        if counts[group]:
-            perms[group] = assign(similarities.anchored_matrix(group, perms, settled)).perm
-        settled.add(group)
-    return perms
+def starts(spec: PermutationSpec, key: jax.Array, count: int, init: Perms | None, has_order: bool) -> list[Start]:
+    """Returns `count` starts: the given one if there is one, an anchored one, the identity, then random ones.
+
+    An order that was given is followed from the first sweep on, so that implementations can be compared: then no
+    start is anchored.
+    """
+    known = [Start("anchored", spec.identity(), True)] * (not has_order)
+    known = (
+        [Start("init", init, False), *known]
+        if init is not None
+        else [*known, Start("identity", spec.identity(), False)]
+    )
+    drawn = [Start(f"random {n}", spec.random(jax.random.fold_in(key, n + 1)), False) for n in range(1, count)]
+    return [*known, *drawn][:count]
 
 
 def random_order(spec: PermutationSpec, key: jax.Array, sweeps: int) -> list[tuple[str, ...]]:
@@ -136,72 +147,256 @@ def random_order(spec: PermutationSpec, key: jax.Array, sweeps: int) -> list[tup
 
 
 class _Search:
-    """The state that steps share: permutations, potentials of each group, a clock."""
+    """The state that steps share: permutations, what is left to solve, potentials of each family, a clock."""
 
-    def __init__(self, similarities: Similarities, perms: Perms, potentials: dict[str, np.ndarray]):
-        self.similarities, self.perms, self.potentials = similarities, perms, potentials
+    def __init__(
+        self, similarities: Similarities, init: Perms, potentials: dict[str, np.ndarray], relative_tolerance: float
+    ):
+        self.similarities, self.potentials, self.relative_tolerance = similarities, potentials, relative_tolerance
         self.problem = similarities.problem
+        self.structure = self.problem.structure
+        self.units = {family: similarities.units_of(family) for family in self.structure.families}
+        self.neighbours = _neighbours(self.problem)
         self.work: dict[int, np.ndarray] = {}
         self.seconds = {"similarity": 0.0, "assignment": 0.0, "objective": 0.0}
-        similarities.forget()
+        self.gains: list[float] = []
+        self.solved = 0  # how often a family was
+        self.restart(init)
+        self.value = self.objective()
 
-    def step(self, group: str, floor: float) -> _Step | None:
+    def restart(self, init: Perms) -> None:
+        """Goes (back) to given permutations."""
+        self.perms = {group: np.array(perm, np.int64) for group, perm in init.items()}
+        self.flat = self.structure.flat(self.perms)
+        self.unsolved = {family for family, units in self.units.items() if units}
+        self.similarities.forget()
+
+    def objective(self) -> float:
+        """The objective as it is at present, from its definition."""
+        return self.timed("objective", objective_of_flat, self.problem, self.flat)
+
+    @property
+    def floor(self) -> float:
+        """What a step must gain."""
+        return self.relative_tolerance * max(self.value, 0.0) + ROUNDING * self.problem.scale
+
+    def perms_now(self) -> Perms:
+        """A copy of the permutations."""
+        return {group: perm.copy() for group, perm in self.perms.items()}
+
+    def groups(self, family: str) -> list[str]:
+        """The groups that have a member in a family."""
+        return list(dict.fromkeys(self.structure.members[name].group for name in self.structure.families[family]))
+
+    def sweep(self, families: Iterable[str]) -> None:
+        """Takes the step of every family that is not solved."""
+        for family in families:
+            if family in self.unsolved:
+                self.unsolved.discard(family)
+                step = self.step(family, self.floor)
+                if step is not None:
+                    self.take(step)
+                    self.count(step.gain)
+                    self.unsolved |= self.neighbours[family]
+
+    def anchored_sweep(self) -> list[str]:
+        """Settles all families by their evidence, as one step; returns them in the order in which they were."""
+        before = self.perms_now()
+        families = self.settle(self.neighbours)
+        gain = self.value - self.objective()
+        if gain > self.floor:
+            self.count(gain)
+            later = {family: set(families[at:]) for at, family in enumerate(families)}
+            self.unsolved = {family for family in self.unsolved if self.neighbours[family] & later[family]}
+        else:
+            self.restart(before)
+        return families
+
+    def kick_all(self, draws: np.random.Generator) -> None:
+        """Kicks families, in random order and each at most once, and keeps what lowers the objective.
+
+        No kick is begun after all of them together took as many steps as the search before them.
+        """
+        families, end = [f for f in self.neighbours if self.units[f] and self.neighbours[f] - {f}], 2 * self.solved
+        for family in draws.permutation(families):
+            if self.solved >= end:
+                break
+            before, flat, value, count = self.perms_now(), self.flat.copy(), self.value, len(self.gains)
+            self._kick(str(family), draws)
+            del self.gains[count:]
+            self.value = value
+            gain = value - self.objective()
+            if gain > self.floor:
+                self.count(gain)
+            else:
+                self.perms, self.flat = before, flat
+
+    def _kick(self, family: str, draws: np.random.Generator) -> None:
+        """Throws a family at random; its neighbours follow, then itself, then all that it takes."""
+        names = self.structure.families[family]
+        own = {name: draws.permuted(self.structure.own(self.perms, name), axis=-1) for name in names}
+        step = self._as_step(family, own, {})
+        self.take(step)
+        self.unsolved = self.neighbours[family] | {family}
+        near = sorted(self.neighbours[family] - {family}, key=list(self.neighbours).index)
+        for sweep in ([*near, family], *([list(self.neighbours)] * KICKED)):
+            self.sweep(sweep)
+        self.unsolved = set()
+
+    def count(self, gain: float) -> None:
+        """Notes by how much a step lowered the objective."""
+        self.gains.append(gain)
+        self.value -= gain
+
+    def take(self, step: _Step) -> None:
+        """Takes a step."""
+        for name, perm in step.own.items():
+            member = self.structure.members[name]
+            if self.perms[member.group].ndim == 1:
+                self.perms[member.group] = perm
+            else:
+                self.perms[member.group][member.at] = perm
+        self.flat |= step.flat
+
+    def settle(self, neighbours: dict[str, set[str]]) -> list[str]:
+        """Settles all families, that with most evidence a unit first; returns them in this order."""
+        settled: list[str] = []
+        among: set[str] = set()
+        counts = {family: self._evidence(family, among) for family in neighbours}
+        while counts:
+            family = max(counts, key=lambda name: counts[name])  # the first of equals, in the order of the spec
+            if counts.pop(family):
+                matrices = self.timed("similarity", self._matrices, family, among)
+                self.take(self._solution(family, matrices))
+            settled.append(family)
+            among |= {name for name, unit in self.structure.units.items() if unit.family == family}
+            counts |= {other: self._evidence(other, among) for other in neighbours[family] if other in counts}
+        return settled
+
+    def step(self, family: str, floor: float) -> _Step | None:
         """The step that lowers the objective by more than `floor`, or None."""
-        similarity = self._timed("similarity", self.similarities.matrix, group, self.perms)
-        if len(similarity) not in self.work:
-            self.work[len(similarity)] = np.empty((2, *similarity.shape), similarity.dtype)
-        arguments = similarity, self.potentials.get(group), self.work[len(similarity)]
-        perm, self.potentials[group] = self._timed("assignment", assign, *arguments)
-        rows = np.arange(perm.size)
-        gain = 2.0 * float((similarity[rows, perm] - similarity[rows, self.perms[group]]).sum(dtype=np.float64))
-        if not self.similarities.is_linear(group):
-            return self._checked(group, perm, floor) or self._swaps(group, similarity, floor)
-        if gain <= floor:
+        matrices = self.timed("similarity", self._matrices, family, None)
+        step = self._solution(family, matrices)
+        if not self.similarities.is_linear(family):
+            return self._checked(step, floor) or self._swaps(family, matrices, floor)
+        if step.gain <= floor:
             return None
-        if gain <= self.similarities.rounding_bound(group):
-            gain = self._timed("objective", gain_of_units, self.problem, group, self.perms, perm)
-        return _Step(perm, gain) if gain > floor else None
+        if step.gain <= sum(map(self.similarities.rounding_bound, matrices)):
+            exact = (gain_of_units(self.problem, unit, self.flat, new) for unit, new in step.flat.items())
+            step = step._replace(gain=self.timed("objective", lambda: sum(exact)))
+        return step if step.gain > floor else None
 
-    def _checked(self, group: str, perm: np.ndarray, floor: float) -> _Step | None:
+    def _evidence(self, family: str, among: set[str]) -> float:
+        return sum(self.similarities.evidence(unit, among) for unit in self.units[family])
+
+    def _matrices(self, family: str, among: set[str] | None) -> dict[str, np.ndarray]:
+        return {unit: self.similarities.matrix(unit, self.flat, among) for unit in self.units[family]}
+
+    def _solution(self, family: str, matrices: dict[str, np.ndarray]) -> _Step:
+        """The best permutations of a family by these similarities, and twice what they gain."""
+        self.solved += 1
+        size = self.structure.members[family].size
+        if size not in self.work:
+            self.work[size] = np.empty((2, size, size), self.problem.dtype)
+        present = {name: self.structure.own(self.perms, name) for name in self.structure.families[family]}
+        arguments = self.structure, family, matrices, present, self.potentials, self.work[size]
+        own = self.timed("assignment", solve_family, *arguments)
+        return self._as_step(family, own, matrices)
+
+    def _as_step(self, family: str, own: dict[str, np.ndarray], matrices: dict[str, np.ndarray]) -> _Step:
+        if len(own) == 1:
+            flat = dict(own)
+        else:
+            flat = {
+                name: self.structure.flat_of(unit, own) for name, unit in self.structure.of_family(family).items()
+            }
+        gain = 0.0
+        for unit, matrix in matrices.items():
+            rows = np.arange(len(matrix))
+            gain += 2.0 * float((matrix[rows, flat[unit]] - matrix[rows, self.flat[unit]]).sum(dtype=np.float64))
+        return _Step(own, flat, gain)
+
+    def _checked(self, step: _Step, floor: float) -> _Step | None:
         """A step whose gain is taken from the objective itself."""
-        if (perm == self.perms[group]).all():
+        if all((new == self.flat[unit]).all() for unit, new in step.flat.items()):
             return None
-        before = self._timed("objective", objective, self.problem, self.perms)
-        after = self._timed("objective", objective, self.problem, {**self.perms, group: perm})
-        return _Step(perm, before - after) if before - after > floor else None
+        before = self.timed("objective", objective_of_flat, self.problem, self.flat)
+        after = self.timed("objective", objective_of_flat, self.problem, {**self.flat, **step.flat})
+        return step._replace(gain=before - after) if before - after > floor else None
 
-    def _swaps(self, group: str, similarity: np.ndarray, floor: float) -> _Step | None:
-        """As many disjoint swaps at once as still lower the objective: all, half of them, … one."""
-        pairs = disjoint_swaps(swap_gains(self.problem, group, self.perms, similarity))
+    def _swaps(self, family: str, matrices: dict[str, np.ndarray], floor: float) -> _Step | None:
+        """As many disjoint swaps at once as still lower the objective: all, half of them, … one.
+
+        Of a family with inner members, the units of one member are swapped with all others held, one after another.
+        """
+        for member in self.structure.families[family]:
+            for at in np.ndindex(self.structure.own(self.perms, member).shape[:-1]):
+                step = self._swaps_of(family, member, at, matrices, floor)
+                if step is not None:
+                    return step
+        return None
+
+    def _swaps_of(
+        self, family: str, member: str, at: tuple[int, ...], matrices: dict[str, np.ndarray], floor: float
+    ) -> _Step | None:
+        own = {name: self.structure.own(self.perms, name) for name in self.structure.families[family]}
+        if len(own) > 1:
+            return self._first_swap(family, own, member, at, matrices, floor)
+        pairs = disjoint_swaps(swap_gains(self.problem, family, self.flat, matrices[family]))
         while len(pairs):
-            perm = self.perms[group].copy()
+            perm = own[member].copy()
             perm[pairs] = perm[pairs[:, ::-1]]
-            step = self._checked(group, perm, floor)
+            step = self._checked(self._as_step(family, {member: perm}, matrices), floor)
             if step is not None:
                 return step
             pairs = pairs[: len(pairs) // 2]
         return None
 
-    def _timed(
+    def _first_swap(
+        self,
+        family: str,
+        own: dict[str, np.ndarray],
+        member: str,
+        at: tuple[int, ...],
+        matrices: dict[str, np.ndarray],
+        floor: float,
+    ) -> _Step | None:
+        """The first swap of two units that lowers the objective; the similarity's gradient says which to try."""
+        size = self.structure.members[member].size
+        tries = []
+        for a in range(size):
+            for b in range(a):
+                perm = own[member].copy()
+                perm[(*at, [a, b])] = perm[(*at, [b, a])]
+                step = self._as_step(family, {**own, member: perm}, matrices)
+                tries.append((step.gain, a, b, step))
+        for _, _, _, step in sorted(tries, key=lambda entry: -entry[0])[:size]:
+            checked = self._checked(step, floor)
+            if checked is not None:
+                return checked
+        return None
+
+    def timed(
         self, name: str, function: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
     ) -> Result:
+        """Calls a function on the clock of its kind."""
         start = time.perf_counter()
         result = function(*args, **kwargs)
         self.seconds[name] += time.perf_counter() - start
         return result
 
 
-def swap_gains(problem: Problem, group: str, perms: Perms, similarity: np.ndarray) -> np.ndarray:
-    """Returns how much each swap of two placed units raises the similarity; exact up to two factors."""
-    placed = similarity[:, perms[group]].astype(np.float64)
+def swap_gains(problem: Problem, unit: str, flat: FlatPerms, similarity: np.ndarray) -> np.ndarray:
+    """Returns how much each swap of two places raises the similarity; exact up to two axes of a tensor."""
+    placed = similarity[:, flat[unit]].astype(np.float64)
     kept = np.diag(placed)
     gains = placed + placed.T - kept[:, None] - kept[None, :]
-    for layout, target, source in problem.features:
-        places = layout.places(group)
+    for pair in problem.features:
+        places = pair.layout.places(unit)
         if len(places) == 2:
-            for t, s in zip(target, source, strict=True):
-                moved = gather(s, layout, perms)
-                gains += _corners(np.moveaxis(t, places, (0, 1)), np.moveaxis(moved, places, (0, 1)))
+            for t, s in zip(pair.target, pair.source, strict=True):
+                moved = gather(s, pair.layout, flat)
+                gains += _corners(*(np.moveaxis(widened(array), places, (0, 1)) for array in (t, moved)))
     return gains
 
 
@@ -234,12 +429,17 @@ def _dot(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def _neighbours(problem: Problem) -> dict[str, set[str]]:
-    """Groups whose step depends on this one; a group on two factors of a tensor is its own neighbour."""
-    result: dict[str, set[str]] = {group: set() for group in problem.spec.sizes}
+    """Families whose step depends on this one; one with several axes of a tensor, or with members side by side on one
+    axis, is its own neighbour."""
+    units = problem.structure.units
+    result: dict[str, set[str]] = {family: set() for family in problem.structure.families}
     for pair in problem.features:
-        present = pair.layout.present
-        for group in set(present):
+        present = [units[unit].family for unit in pair.layout.present]
+        for family in set(present):
             rest = list(present)
-            rest.remove(group)
-            result[group] |= set(rest)
+            rest.remove(family)
+            result[family] |= set(rest)
+        result_of_beside = [units[unit].family for unit in pair.layout.present if "+" in unit]
+        for family in result_of_beside:
+            result[family].add(family)
     return result

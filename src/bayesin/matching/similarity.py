@@ -1,128 +1,224 @@
-"""How alike the units of one group are, with all other groups held where they are.
+"""How alike the places of one unit are, with all other units held where they are.
 
-Entry (i, j) of a group's similarity is the inner product of target unit i with source unit j over every
-tensor that the group touches, the source moved along all other factors. Three kinds of tensors differ in
+Entry (i, j) of a unit's similarity is the inner product of target place i with source place j over every
+tensor that the unit stands in, the source moved along all other axes. Three kinds of tensors differ in
 how much work they leave:
 
-    fixed     the group is the only one: computed once
-    coupled   two different groups: after the other one moved a few units, only their share is exchanged
-    general   more groups, or one group on several factors: computed at every visit. For a group on several
-              factors the sum over them is the gradient of the objective, not the objective
+    fixed     the unit is the only one: the same at every visit
+    coupled   two different units: after the other one moved a few places, only their share is exchanged
+    general   more units, or one of a family on several axes: computed at every visit. For a family on several
+              axes the sum over them is the gradient of the objective, not the objective
 
-A similarity that came with the problem is part of what is fixed. Every tensor is centred over the units of its
-groups first. That adds constants to rows and columns, which no permutation sees, and leaves to float32 the digits
-that matter.
+A similarity that came with the problem is part of what is fixed. Every tensor is centred over the places first.
+That adds constants to rows and columns, which no permutation sees, and leaves to float32 the digits that matter.
+
+Small problems are laid out for their products once. Of large ones nothing is copied but a block at a time, and
+matrices are kept between visits only where they are smaller than the tensors they come from, so that all that is
+kept is never more than the weights themselves.
 """
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from ..symmetry import Layout, Perms
+from .costs import widened
+from .families import FlatPerms
 from .problem import Problem, TensorPair, magnitude, norm, sum_bound
-from .products import TensorsByArity, device_products, group_tensors, is_worth_a_device, rest_first, stack
+from .products import device_products, group_tensors, is_worth_a_device, rest_first, stack
 
 BLOCK = 1 << 22  # numbers copied at a time: bounds the memory, and blocks used again cost no page faults
-COPYING = 25  # measured: to exchange a number costs as much in copies as it takes to multiply it with 25 units
+COPYING = 25  # measured: to exchange a number costs as much in copies as it takes to multiply it with 25 places
+LAID_OUT = 1 << 23  # numbers up to which a problem is laid out once, three times over
 
 
 class Coupled(NamedTuple):
-    """All tensors between two groups, in the two orders in which a product with each of them is one multiplication.
+    """All tensors between two units, in the two orders in which a product with each of them is one multiplication.
 
-    Both groups share the target (first, rest, last). The last one multiplies it with the source in the same order,
-    the first one with the source as (rest, last, first): either gathers whole rows of the other group's units.
+    Both units share the target (first, rest, last). The last one multiplies it with the source in the same order,
+    the first one with the source as (rest, last, first): either gathers whole rows of the other unit's places.
     """
 
     other: str
-    target: np.ndarray
-    source: np.ndarray
-    is_last: bool  # whether the group is the last axis of the target
+    target: Any  # on the host or on a device
+    source: Any
+    is_last: bool  # whether the unit is the last axis of the target
 
-    def moved(self, units: np.ndarray) -> int:
-        """How many numbers a gather of these units copies."""
-        return units.size * (self.source.size // self.source.shape[0 if self.is_last else 1])
+    @property
+    def numbers(self) -> int:
+        """How many numbers of the source are multiplied."""
+        return self.source.size
+
+    def add(
+        self, total: np.ndarray, new: np.ndarray, old: np.ndarray | None, places: np.ndarray, work: "_Work"
+    ) -> None:
+        """Adds the product with the other unit at `new`, in place of that at `old`, for those of its places."""
+        size, axis = total.shape[0], 0 if self.is_last else 1
+        still = old is None and (new == places).all()
+        step = new.size if still else max(1, BLOCK * new.size // self.source.size)
+        for part in (places[at : at + step] for at in range(0, places.size, step)):
+            if part.size == new.size:
+                target = self.target
+            else:
+                target = work.take("target", self.target, part, 0 if self.is_last else 2)
+            source = self.source if still else work.take("source", self.source, new[part], axis)
+            if old is not None:
+                source -= work.take("old", self.source, old[part], axis)
+            left = target.reshape(-1, size).T if self.is_last else target.reshape(size, -1)
+            total += np.matmul(left, source.reshape(-1, size), out=work.array("product", total.shape))
+
+
+class Streamed(NamedTuple):
+    """All tensors between two units, read where they are, a block at a time."""
+
+    other: str
+    pairs: list[TensorPair]
+    unit: str
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers of the source are multiplied."""
+        return sum(array.size for pair in self.pairs for array in pair.source)
+
+    def add(
+        self, total: np.ndarray, new: np.ndarray, old: np.ndarray | None, places: np.ndarray, work: "_Work"
+    ) -> None:
+        """Adds the product with the other unit at `new`, in place of that at `old`, for those of its places."""
+        for pair in self.pairs:
+            place, axis = (pair.layout.groups.index(unit) for unit in (self.unit, self.other))
+            for target, source in zip(pair.target, pair.source, strict=True):
+                step = max(1, BLOCK * new.size // source.size)
+                for part in (places[at : at + step] for at in range(0, places.size, step)):
+                    moved = widened(source.take(new[part], axis))
+                    if old is not None:
+                        moved = moved - widened(source.take(old[part], axis))
+                    _add_product(total, _taken(target, part, axis), moved, place, work)
 
 
 class Similarities:
-    """The similarities of all groups of a problem, kept up to date as permutations change.
+    """The similarities of all units of a problem, kept up to date as permutations change.
 
     `matrix` remembers for which permutations it was last asked; everything else stays as it was built.
     """
 
-    def __init__(self, problem: Problem, on_device: bool | None = None):
+    def __init__(self, problem: Problem, on_device: bool | None = None, laid_out: bool | None = None):
         self.problem = problem
-        tensors = group_tensors(problem)
+        self.tensors = group_tensors(problem)
+        self._units: dict[str, list[str]] = {family: [] for family in problem.structure.families}
+        for unit in self.tensors:
+            self._units[problem.structure.units[unit].family].append(unit)
         if on_device is None:
-            on_device = is_worth_a_device(problem, tensors)
+            on_device = is_worth_a_device(problem, self.tensors)
         self.on_device = on_device and problem.dtype == np.float32  # JAX would silently make float64 float32
         put = jax.device_put if self.on_device else lambda array: array
-        # Σ |target| |source| of what is multiplied for each group
-        self._magnitude = {group: sum(map(magnitude, kinds.general)) for group, kinds in tensors.items()}
-        self.fixed = {group: put(self._fixed(group, kinds.fixed)) for group, kinds in tensors.items()}
-        self.coupled = self._coupled(tensors, put)
-        self.general = {group: kinds.general for group, kinds in tensors.items()}
+        self.numbers = sum(array.size for pair in problem.features for array in pair.target)
+        self.laid_out = self.on_device or (self.numbers <= LAID_OUT if laid_out is None else laid_out)
+        # Σ |target| |source| of what is multiplied for each unit
+        self._magnitude = {unit: sum(map(magnitude, kinds.general)) for unit, kinds in self.tensors.items()}
+        self._constant: dict[str, Any] = {}
+        if self.laid_out:
+            self._constant = {unit: put(self._fixed(unit)) for unit in self.tensors}
+        else:
+            for unit, kinds in self.tensors.items():
+                self._magnitude[unit] += sum(map(magnitude, kinds.fixed))
+                if unit in problem.given:
+                    self._magnitude[unit] += sum_bound(problem.given[unit].matrix)
+        self.coupled = self._laid_out_pairs(put) if self.laid_out else self._streamed_pairs()
         self._kept: dict[str, np.ndarray] = {}
-        self._seen: dict[str, list[np.ndarray]] = {}
+        self._seen: dict[str, list[np.ndarray | None]] = {}
         self._work = _Work(problem.dtype)
+
+    def units_of(self, family: str) -> list[str]:
+        """The units of a family that there is any evidence for."""
+        return self._units[family]
+
+    def is_linear(self, family: str) -> bool:
+        """Whether every number belongs to one place of the family: it stands on at most one axis a tensor."""
+        units = self.problem.structure.units
+        return all(
+            sum(units[name].family == family for name in pair.layout.present) == 1
+            for unit in self.units_of(family)
+            for pair in self.tensors[unit].general
+        )
 
     def forget(self) -> None:
         """Starts over, for another search on the same problem."""
         self._kept.clear()
         self._seen.clear()
 
-    def matrix(self, group: str, perms: Perms) -> np.ndarray:
-        """Returns the (units × units) similarity; the caller must not write to it."""
-        total = self._fetch(group, perms, self.coupled[group]) if self.on_device else self._update(group, perms)
-        return sum((_gradient(pair, group, perms) for pair in self.general[group]), total)
+    def matrix(self, unit: str, flat: FlatPerms, among: set[str] | None = None) -> np.ndarray:
+        """Returns the (places × places) similarity; the caller must not write to it.
 
-    def anchored_matrix(self, group: str, perms: Perms, settled: set[str]) -> np.ndarray:
-        """Returns the similarity from those tensors alone whose other groups are all settled."""
-        coupled = [term for term in self.coupled[group] if term.other in settled]
-        if self.on_device:
-            total = self._fetch(group, perms, coupled)
-        else:
-            total = self.fixed[group].copy()
-            for term in coupled:
-                self._add(total, term, perms[term.other], None, np.arange(perms[term.other].size))
-        general = (pair for pair in self.general[group] if _is_anchored(pair.layout, group, settled))
-        return sum((_gradient(pair, group, perms) for pair in general), total)
+        With `among`, only tensors whose other units are all in it count.
+        """
+        terms = [term for term in self.coupled[unit] if among is None or term.other in among]
+        total = self._fetch(unit, flat, terms) if self.on_device else self._update(unit, flat, among)
+        general = [pair for pair in self.tensors[unit].general if _is_anchored(pair, unit, among)]
+        if not general:
+            return total
+        total = total.copy()
+        for pair in general:
+            for place in pair.layout.places(unit):
+                _add_gradient(total, pair, place, flat, self._work)
+        return total
 
-    def evidence(self, group: str, settled: set[str]) -> float:
-        """How many numbers of each unit `anchored_matrix` would compare; a given similarity counts as one."""
-        anchored = (pair for pair in self.problem.features if _is_anchored(pair.layout, group, settled))
+    def alone(self, unit: str) -> np.ndarray:
+        """Returns the similarity from tensors without another unit; the caller must not write to it."""
+        return self._constant[unit] if self.laid_out else self._streamed_fixed(unit)
+
+    def beside(self, unit: str) -> list[TensorPair]:
+        """Returns the tensors that the unit stands in with others."""
+        kinds = self.tensors[unit]
+        return [*(pair for pairs in kinds.coupled.values() for pair in pairs), *kinds.general]
+
+    def evidence(self, unit: str, among: set[str]) -> float:
+        """How many numbers of each place `matrix` would compare; a given similarity counts as one."""
+        kinds = self.tensors[unit]
+        anchored = [pair for pair in kinds.general if _is_anchored(pair, unit, among)] + kinds.fixed
+        anchored += [pair for other, pairs in kinds.coupled.items() if other in among for pair in pairs]
         compared = sum(array.size for pair in anchored for array in pair.target)
-        return compared / self.problem.spec.sizes[group] + (group in self.problem.given)
+        return compared / self.problem.structure.units[unit].size + (unit in self.problem.given)
 
-    def rounding_bound(self, group: str) -> float:
+    def rounding_bound(self, unit: str) -> float:
         """A gain above this is beyond the rounding errors of the similarity."""
-        return 4.0 * float(np.finfo(self.problem.dtype).eps) * self._magnitude[group]
+        return 4.0 * float(np.finfo(self.problem.dtype).eps) * self._magnitude[unit]
 
-    def is_linear(self, group: str) -> bool:
-        """Whether the objective is linear in the group's permutation: at most one factor a tensor."""
-        return all(len(pair.layout.places(group)) == 1 for pair in self.general[group])
-
-    def _fixed(self, group: str, pairs: list[TensorPair]) -> np.ndarray:
-        size, dtype = self.problem.spec.sizes[group], self.problem.dtype
+    def _fixed(self, unit: str) -> np.ndarray:
+        """What no other permutation changes, as laid out at once."""
+        pairs, dtype, size = self.tensors[unit].fixed, self.problem.dtype, self.problem.structure.units[unit].size
         total = np.zeros((size, size), dtype)
         if pairs:
-            target, source = (stack(side, pairs, (group,), dtype) for side in ("target", "source"))
-            self._magnitude[group] += norm(target) * norm(source)
+            target, source = (stack(side, pairs, (unit,), dtype) for side in ("target", "source"))
+            self._magnitude[unit] += norm(target) * norm(source)
             total = target.T @ source
-        if group in self.problem.given:
-            matrix = self.problem.given[group].matrix
-            self._magnitude[group] += sum_bound(matrix)
+        if unit in self.problem.given:
+            matrix = self.problem.given[unit].matrix
+            self._magnitude[unit] += sum_bound(matrix)
             total = total + matrix if pairs else matrix
         return total
 
-    def _coupled(self, tensors: dict[str, TensorsByArity], put: Callable) -> dict[str, list[Coupled]]:
+    def _streamed_fixed(self, unit: str) -> np.ndarray:
+        """The same a block at a time; kept where it is smaller than the tensors that it comes from."""
+        if unit in self._constant:
+            return self._constant[unit]
+        pairs, size = self.tensors[unit].fixed, self.problem.structure.units[unit].size
+        total = np.zeros((size, size), self.problem.dtype)
+        for pair in pairs:
+            _add_gradient(total, pair, pair.layout.groups.index(unit), {}, self._work)
+        if unit in self.problem.given:
+            total += self.problem.given[unit].matrix
+        if size * size <= sum(array.size for pair in pairs for array in pair.target):
+            self._constant[unit] = total
+        return total
+
+    def _laid_out_pairs(self, put: Callable) -> dict[str, list[Coupled]]:
         """Every pair of neighbours both ways: one target and two sources, the same numbers in two orders."""
-        result: dict[str, list[Coupled]] = {group: [] for group in tensors}
-        for group, kinds in tensors.items():
+        result: dict[str, list[Coupled]] = {unit: [] for unit in self.tensors}
+        for unit, kinds in self.tensors.items():
             for other, pairs in kinds.coupled.items():
-                if other not in (term.other for term in result[group]):
+                if other not in (term.other for term in result[unit]):
                     first, last = pairs[0].layout.present  # as the first tensor has them in memory
                     target, source = (
                         stack(side, pairs, (first, last), self.problem.dtype) for side in ("target", "source")
@@ -131,56 +227,66 @@ class Similarities:
                     result[last].append(Coupled(first, sent, put(source), True))
                     result[first].append(Coupled(last, sent, put(rest_first(source)), False))
                     bound = norm(target) * norm(source)
-                    for name in (group, other):
+                    for name in (unit, other):
                         self._magnitude[name] += bound
         return result
 
-    def _fetch(self, group: str, perms: Perms, terms: list[Coupled]) -> np.ndarray:
+    def _streamed_pairs(self) -> dict[str, list[Streamed]]:
+        for unit, kinds in self.tensors.items():
+            self._magnitude[unit] += sum(magnitude(pair) for pairs in kinds.coupled.values() for pair in pairs)
+        return {
+            unit: [Streamed(other, pairs, unit) for other, pairs in kinds.coupled.items()]
+            for unit, kinds in self.tensors.items()
+        }
+
+    def _fetch(self, unit: str, flat: FlatPerms, terms: list[Any]) -> np.ndarray:
         """On an accelerator products are cheap and traffic is not: everything is computed again, there."""
         targets, sources = [term.target for term in terms], [term.source for term in terms]
         last = tuple(term.is_last for term in terms)
-        return device_products(self.fixed[group], targets, sources, [perms[term.other] for term in terms], last)
+        return device_products(self._constant[unit], targets, sources, [flat[term.other] for term in terms], last)
 
-    def _update(self, group: str, perms: Perms) -> np.ndarray:
+    def _update(self, unit: str, flat: FlatPerms, among: set[str] | None) -> np.ndarray:
         """On the host only what changed since the last visit is computed, unless that is most of it."""
-        if not self.coupled[group]:
-            return self.fixed[group]
-        terms, now = self.coupled[group], [perms[term.other] for term in self.coupled[group]]
-        before = self._seen.get(group)
-        if before is not None:
-            changed = [np.flatnonzero(old != new) for old, new in zip(before, now, strict=True)]
-            work = sum(term.moved(units) for term, units in zip(terms, changed, strict=True))
-            size = len(self.fixed[group])
-            if work * (size + COPYING) > size * sum(term.source.size for term in terms):
-                before = None
-        if before is None:
-            kept = self._kept.setdefault(group, np.empty_like(self.fixed[group]))
-            np.copyto(kept, self.fixed[group])
-            for term, new in zip(terms, now, strict=True):
-                self._add(kept, term, new, None, np.arange(new.size))
+        terms = self.coupled[unit]
+        if not terms:
+            return self._constant[unit] if self.laid_out else self._streamed_fixed(unit)
+        now = [flat[term.other] if among is None or term.other in among else None for term in terms]
+        before = self._seen.get(unit)
+        if before is None or not self._is_exchange_cheaper(unit, before, now):
+            before = [None] * len(terms)
+            kept = self._from_scratch(unit)
         else:
-            for term, new, old, units in zip(terms, now, before, changed, strict=True):
-                self._add(self._kept[group], term, new, old, units)
-        self._seen[group] = now
-        return self._kept[group]
+            kept = self._kept[unit]
+        for term, new, old in zip(terms, now, before, strict=True):
+            if new is not None and new is not old:
+                places = np.arange(new.size) if old is None else np.flatnonzero(old != new)
+                term.add(kept, new, old, places, self._work)
+        numbers = sum(term.numbers for term in terms)
+        if self.laid_out or 2 * kept.size <= numbers:  # every tensor serves two units
+            self._kept[unit], self._seen[unit] = kept, now
+        return kept
 
-    def _add(
-        self, total: np.ndarray, term: Coupled, new: np.ndarray, old: np.ndarray | None, changed: np.ndarray
-    ) -> None:
-        """Adds the product with the other group at `new`, in place of that at `old`, for the units that differ."""
-        size, axis = total.shape[0], 0 if term.is_last else 1
-        still = old is None and (new == changed).all()
-        step = new.size if still else max(1, BLOCK * new.size // term.source.size)
-        for units in (changed[at : at + step] for at in range(0, changed.size, step)):
-            if units.size == new.size:
-                target = term.target
-            else:
-                target = self._work.take("target", term.target, units, 0 if term.is_last else 2)
-            source = term.source if still else self._work.take("source", term.source, new[units], axis)
-            if old is not None:
-                source -= self._work.take("old", term.source, old[units], axis)
-            left = target.reshape(-1, size).T if term.is_last else target.reshape(size, -1)
-            total += np.matmul(left, source.reshape(-1, size), out=self._work.array("product", total.shape))
+    def _from_scratch(self, unit: str) -> np.ndarray:
+        """A matrix with what is fixed in it."""
+        fixed = self._constant[unit] if self.laid_out else self._streamed_fixed(unit)
+        if unit not in self._constant:
+            return fixed
+        kept = self._kept.pop(unit, None)
+        kept = np.empty_like(self._constant[unit]) if kept is None else kept
+        np.copyto(kept, self._constant[unit])
+        return kept
+
+    def _is_exchange_cheaper(self, unit: str, before: list[np.ndarray | None], now: list[np.ndarray | None]) -> bool:
+        """Whether adding what is new and exchanging what moved costs less than all terms from scratch."""
+        size, exchanged, whole = self.problem.structure.units[unit].size, 0.0, 0
+        for term, old, new in zip(self.coupled[unit], before, now, strict=True):
+            if old is not None and new is None:
+                return False
+            if new is not None:
+                whole += term.numbers
+                share = 1.0 if old is None else float((old != new).mean()) * (1 + COPYING / size)
+                exchanged += share * term.numbers
+        return exchanged <= whole
 
 
 class _Work:
@@ -203,19 +309,52 @@ class _Work:
         return array.take(units, axis, out=out, mode="clip")  # with another mode numpy buffers `out`
 
 
-def _is_anchored(layout: Layout, group: str, settled: set[str]) -> bool:
-    return len(layout.places(group)) == 1 and set(layout.present) - {group} <= settled
+def _is_anchored(pair: TensorPair, unit: str, among: set[str] | None) -> bool:
+    """Whether a tensor counts: always, or only with its other units among those that are settled."""
+    return among is None or (len(pair.layout.places(unit)) == 1 and set(pair.layout.present) - {unit} <= among)
 
 
-def _gradient(pair: TensorPair, group: str, perms: Perms) -> np.ndarray:
-    total = np.zeros((), pair.target[0].dtype)
-    for place in pair.layout.places(group):
+def _add_gradient(total: np.ndarray, pair: TensorPair, place: int, flat: FlatPerms, work: _Work) -> None:
+    """Adds the product of one tensor along one axis, the source moved along all others, a block at a time."""
+    layout = pair.layout
+    others = [axis for axis in range(len(layout.shape)) if axis != place]
+    if not others:
         for target, source in zip(pair.target, pair.source, strict=True):
-            for other, name in enumerate(pair.layout.groups):
-                if name is not None and other != place:
-                    source = source.take(perms[name], axis=other)
-            total = total + _front(target, place) @ _front(source, place).T
-    return total
+            _add_product(total, target[:, None], widened(source)[:, None], 0, work)
+        return
+    longest = max(others, key=lambda axis: layout.shape[axis])
+    for target, source in zip(pair.target, pair.source, strict=True):
+        step = max(1, BLOCK * layout.shape[longest] // max(source.size, 1))
+        for at in range(0, layout.shape[longest], step):
+            part = np.arange(at, min(at + step, layout.shape[longest]))
+            unit = layout.groups[longest]
+            moved = _taken(source, part, longest) if unit is None else source.take(flat[unit][part], longest)
+            for axis in others:
+                name = layout.groups[axis]
+                if name is not None and axis != longest:
+                    moved = moved.take(flat[name], axis)
+            _add_product(total, _taken(target, part, longest), widened(moved), place, work)
+
+
+def _add_product(total: np.ndarray, target: np.ndarray, source: np.ndarray, place: int, work: _Work) -> None:
+    """Adds the inner products of two blocks over all axes but one, after centring both over that axis."""
+    size, is_last = target.shape[place], place == target.ndim - 1
+    left, right = (_centred(array, place, is_last).astype(total.dtype, copy=False) for array in (target, source))
+    product = work.array("product", (size, size))
+    total += np.matmul(left.T, right, out=product) if is_last else np.matmul(left, right.T, out=product)
+
+
+def _centred(array: np.ndarray, place: int, is_last: bool) -> np.ndarray:
+    """A block as (rest, places) where its places stand last in memory, else as (places, rest)."""
+    rows = widened(array).reshape(-1, array.shape[place]) if is_last else _front(widened(array), place)
+    return rows - rows.mean(1 if is_last else 0, keepdims=True)
+
+
+def _taken(array: np.ndarray, part: np.ndarray, axis: int) -> np.ndarray:
+    """`array.take(part, axis)`, as a view where the places follow one another."""
+    if part.size and part[-1] - part[0] == part.size - 1:
+        return array[(slice(None),) * axis + (slice(int(part[0]), int(part[-1]) + 1),)]
+    return array.take(part, axis)
 
 
 def _front(array: np.ndarray, place: int) -> np.ndarray:

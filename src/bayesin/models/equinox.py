@@ -1,17 +1,35 @@
 """Adapter of Equinox: the floating-point arrays of a module are its parameters, the rest stays outside."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import equinox as eqx
 import jax
 
 from ..errors import ModelError
-from .model import Keys, Model, Role, adapt, is_floating, name_of, packing_of, role_of_array, takes_keyword
+from .model import (
+    Keys,
+    Model,
+    Role,
+    adapt,
+    is_number,
+    name_of,
+    packing_of,
+    role_of_array,
+    takes_keyword,
+    training_options,
+)
 
 
-def from_equinox(source: Any, *, batched: bool = False, name: str | None = None, **options: Any) -> Model:
-    """Returns the `Model` of an Equinox module, in inference mode.
+def from_equinox(
+    source: Any,
+    *,
+    batched: bool = False,
+    name: str | None = None,
+    train_options: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Model:
+    """Returns the `Model` of an Equinox module: in inference mode to predict, out of it in fits.
 
     Args:
         source: a function of `key` that makes the module, for fresh parameters with every key; or a module,
@@ -19,8 +37,10 @@ def from_equinox(source: Any, *, batched: bool = False, name: str | None = None,
             the pair of module and `eqx.nn.State` that `eqx.nn.make_with_state` makes; `params` is then
             `{"params": …, "state": …}`, and the state a statistic.
         batched: whether the module takes a whole batch. As a rule Equinox models take one example, and the
-            adapter maps them over the batch.
+            adapter maps them over the batch, under the axis name of the module's BatchNorm.
         name: for messages; the class's name where not given.
+        train_options: keyword arguments of the call in training, where they differ. A call that takes `key` gets
+            one there, for each example its own.
         options: keyword arguments of the module's call.
 
     Raises:
@@ -46,7 +66,37 @@ def from_equinox(source: Any, *, batched: bool = False, name: str | None = None,
             run = lambda example: tree(example, **options)  # noqa: E731
         return run(x) if batched else jax.vmap(run)(x)
 
-    return adapt(_builder(source, name), call, name=name, role=_role, trace=not _is_module(source))
+    training = training_options(options, train_options)
+
+    def call_train(tree: Any, x: Any, key: Any) -> tuple[Any, Any]:
+        stateful = isinstance(tree, dict)
+        module = eqx.nn.inference_mode(tree["params"] if stateful else tree, value=False)
+        before = (tree["state"],) if stateful else ()
+
+        def run(example: Any, key: Any) -> Any:
+            random = {"key": key} if takes_keyword(type(module).__call__, "key") else {}
+            made = module(example, *before, **random, **training)
+            return made if stateful else (made, None)
+
+        if batched:
+            outputs, after = run(x, key)
+        else:
+            keys = jax.random.split(key, len(jax.tree.leaves(x)[0]))
+            outputs, after = jax.vmap(run, out_axes=(0, None), axis_name=_batch_axis(module))(x, keys)
+        return outputs, {**tree, "state": after} if stateful else tree
+
+    def trains_apart(tree: Any) -> bool:
+        return training != options or _has_switch(tree["params"] if isinstance(tree, dict) else tree)
+
+    return adapt(
+        _builder(source, name),
+        call,
+        name=name,
+        role=_role,
+        trace=not _is_module(source),
+        call_train=call_train,
+        trains_apart=trains_apart,
+    )
 
 
 def into_equinox(params: Any, module: Any) -> Any:
@@ -89,9 +139,25 @@ def _evaluation(made: Any) -> Any:
     return eqx.nn.inference_mode(made)
 
 
+def _has_switch(module: Any) -> bool:
+    """Whether any part of a module does something else in training, as `eqx.nn.inference_mode` finds them."""
+    modes = (jax.tree.leaves(eqx.nn.inference_mode(module, value=value)) for value in (True, False))
+    return any(isinstance(one, bool) and one is not other for one, other in zip(*modes, strict=True))
+
+
+def _batch_axis(module: Any) -> Any:
+    """The name under which the module's BatchNorm averages over the batch; one that nobody asks for without it."""
+    norms = jax.tree.leaves(module, is_leaf=lambda node: isinstance(node, eqx.nn.BatchNorm))
+    names = {node.axis_name for node in norms if isinstance(node, eqx.nn.BatchNorm)}
+    if len(names) > 1:
+        raise ModelError(
+            f"BatchNorms of one module average over different axes: {', '.join(sorted(map(str, names)))}"
+        )
+    return names.pop() if names else "batch"
+
+
 def _role(keys: Keys, leaf: Any) -> Role:
     """A module is never a dict at its root, so a first key "state" is the state of a stateful model."""
-    if not is_floating(leaf):
-        return "static"
-    stateful = isinstance(keys[0], jax.tree_util.DictKey) and keys[0].key == "state"
-    return "statistic" if stateful else role_of_array(keys, leaf)
+    if isinstance(keys[0], jax.tree_util.DictKey) and keys[0].key == "state":
+        return "statistic" if is_number(leaf) else "static"
+    return role_of_array(keys, leaf)

@@ -14,6 +14,7 @@ def from_functions(
     *,
     statistics: Collection[str] = (),
     name: str = "the model",
+    apply_train: Callable[[Tree, Any, Any], tuple[Any, Tree]] | None = None,
 ) -> Model:
     """Returns the `Model` of `init(key) -> params` and `apply(params, x) -> logits`.
 
@@ -25,6 +26,8 @@ def from_functions(
         apply: evaluates a batch.
         statistics: paths of leaves that are statistics of the data and not trained.
         name: for messages.
+        apply_train: `(params, x, key) -> (logits, params)`, the network in training where that is something else:
+            dropout drawn with the key, batch statistics, and `params` with what was collected of them.
 
     Raises:
         ModelError: `init` fails, or a leaf is not an array.
@@ -37,8 +40,8 @@ def from_functions(
         >>> jax.tree.map(jax.numpy.shape, model.init(jax.random.key(0)))
         {'0': (3, 2), '1': (2,)}
     """
-    for function, what in ((init, "init(key)"), (apply, "apply(params, x)")):
-        if not callable(function):
+    for function, what in ((init, "init(key)"), (apply, "apply(params, x)"), (apply_train, "apply_train")):
+        if not callable(function) and (function is not None or what != "apply_train"):
             raise ModelError(f"from_functions takes two functions; {what} is {function!r:.80}")
 
     def role(keys: Keys, leaf: Any) -> Role:
@@ -51,7 +54,7 @@ def from_functions(
             return "static"
         return "statistic" if path_of(keys) in statistics else "parameter"
 
-    model = adapt(init, apply, name=name, role=role)
+    model = adapt(init, apply, name=name, role=role, call_train=apply_train)
     for path in set(statistics) - model.statistics:
         raise ModelError(f"{name}: there is no floating-point parameter '{path}' to be a statistic")
     return model

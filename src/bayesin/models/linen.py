@@ -1,15 +1,24 @@
 """Adapter of Flax Linen: `params` is the dict of variable collections that Linen itself returns."""
 
+from collections.abc import Mapping
 from typing import Any
 
+import jax
 from flax import linen as nn
 from flax.core import unfreeze
 
 from ..errors import ModelError
-from .model import Keys, Model, Role, adapt, as_example, is_floating
+from .model import Keys, Model, Role, adapt, as_example, is_floating, is_number, training_options
 
 
-def from_linen(module: nn.Module, example_x: Any, *, name: str | None = None, **options: Any) -> Model:
+def from_linen(
+    module: nn.Module,
+    example_x: Any,
+    *,
+    name: str | None = None,
+    train_options: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Model:
     """Returns the `Model` of a Flax Linen module.
 
     `params` has Linen's own form, `{"params": …, "batch_stats": …}`, so that variables you trained fit as they
@@ -19,6 +28,9 @@ def from_linen(module: nn.Module, example_x: Any, *, name: str | None = None, **
         module: the module, unbound.
         example_x: an input, or `jax.ShapeDtypeStruct`, of the shape that the model takes, batch first.
         name: for messages; the class's name where not given.
+        train_options: keyword arguments of the call in training, where they differ; customary switches such as
+            `train=False` or `deterministic=True` are turned by themselves. Collections other than "params" are
+            mutable there, and random numbers of every name come from the fit's key.
         options: keyword arguments of the module's call that select evaluation, such as `train=False`.
 
     Raises:
@@ -45,10 +57,25 @@ def from_linen(module: nn.Module, example_x: Any, *, name: str | None = None, **
     def call(variables: Any, x: Any) -> Any:
         return module.apply(variables, x, **options)
 
-    return adapt(build, call, name=name or type(module).__name__, role=_role)
+    training = training_options(options, train_options)
+
+    def call_train(variables: Any, x: Any, key: Any) -> tuple[Any, Any]:
+        mutable = [collection for collection in variables if collection != "params"]
+        rngs = {stream: jax.random.fold_in(key, number) for number, stream in enumerate(("params", "dropout"))}
+        outputs, changed = module.apply(variables, x, rngs=rngs, mutable=mutable, **training)  # pyright: ignore
+        return outputs, {**variables, **unfreeze(nn.meta.unbox(changed))}
+
+    switched = train_options is not None or training != options
+    return adapt(
+        build,
+        call,
+        name=name or type(module).__name__,
+        role=_role,
+        call_train=call_train if switched else None,
+    )
 
 
 def _role(keys: Keys, leaf: Any) -> Role:
-    if not is_floating(leaf):
-        return "static"
-    return "parameter" if keys[0].key == "params" else "statistic"
+    if keys[0].key == "params":
+        return "parameter" if is_floating(leaf) else "static"
+    return "statistic" if is_number(leaf) else "static"

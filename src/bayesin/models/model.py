@@ -1,14 +1,18 @@
 """What bayesin needs to know of a model, and how the model of any library becomes that.
 
-A `Model` is a pair of pure functions on a nested dict of arrays. An adapter says how its library builds a tree of
-its own from a key and how it calls a model with one; the rest is here. Each leaf of the library's tree has a role: a
-parameter, a statistic of the data (both are leaves of `params`), or static: activation functions, random states and
-integers, which stay outside at their value for key 0.
+A `Model` is pure functions on a nested dict of arrays. An adapter says how its library builds a tree of its own from
+a key, how it calls a model with one, and how it calls it in training; the rest is here. Each leaf of the library's
+tree has a role: a parameter, a statistic of the data (both are leaves of `params`), or static: activation functions,
+random states and constants, which stay outside at their value for key 0.
+
+Whatever training mode changes is a statistic: running means, and the counters that go with them. So a trained network
+is one tree, which `apply(params, x)` evaluates with what was collected, and which permutations move as a whole.
 """
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
@@ -28,18 +32,69 @@ Role = Literal["parameter", "statistic", "static"]
 Keys = tuple[Any, ...]  # the key path of a leaf, as JAX reports it
 
 
+ApplyTrain = Callable[[Tree, Any, jax.Array], tuple[Any, Tree]]  # (params, x, key) -> (logits, params)
+
+# Options of a call that switch between training and evaluation in the libraries of the field, as training wants them.
+SWITCHES = {
+    "train": True,
+    "training": True,
+    "is_training": True,
+    "deterministic": False,
+    "use_running_average": False,
+    "update_stats": True,
+    "inference": False,
+}
+
+
 class Model(NamedTuple):
-    """A network as a pair of pure functions.
+    """A network as pure functions.
 
     `params` is a nested dict of arrays; everything that has a value is a leaf of it, running statistics
     included. `statistics` names the leaves that are statistics of the data rather than parameters: they
     move with a permutation, but are neither trained by a gradient nor part of a distance.
+
+    Fits call `apply_train`, where there is one: the network in training mode (batch statistics, dropout with the
+    key), which returns its outputs, and `params` with the statistics that it collected; the rest is not looked at.
     """
 
     init: Callable[[jax.Array], Tree]  # key -> params
     apply: Apply  # (params, x) -> logits, batch first, in evaluation mode
     statistics: frozenset[str] = frozenset()  # paths, as `bayesin.trees.flatten` writes them
     name: str = "model"
+    apply_train: ApplyTrain | None = None  # (params, x, key) -> (logits, params); None where it is `apply`
+
+
+@dataclass(frozen=True)
+class Held:
+    """Training in evaluation mode: statistics stay as they are."""
+
+    apply: Apply
+
+    def __call__(self, params: Tree, x: Any, key: jax.Array) -> tuple[Any, Tree]:
+        return self.apply(params, x), params
+
+
+def frozen(model: Model) -> Model:
+    """Returns the model with its statistics held as they are: fits then run it in evaluation mode.
+
+    For statistics that come from elsewhere (a network trained before), and for methods that need one log-posterior
+    (HMC), which batch statistics and dropout do not have.
+
+    Example:
+        >>> from flax import nnx
+        >>> from bayesin.models import from_nnx
+        >>> model = frozen(from_nnx(lambda rngs: nnx.BatchNorm(3, rngs=rngs)))
+        >>> params = model.init(jax.random.key(0))
+        >>> _, after = model.apply_train(params, jnp.ones((2, 3)), jax.random.key(0))
+        >>> bool((after["mean"] == params["mean"]).all())
+        True
+    """
+    return model._replace(apply_train=Held(model.apply))
+
+
+def has_training_mode(model: Model) -> bool:
+    """Whether the model does something else in training than in evaluation."""
+    return model.apply_train is not None and not isinstance(model.apply_train, Held)
 
 
 class Packing(NamedTuple):
@@ -77,12 +132,16 @@ def adapt(
     role: Callable[[Keys, Any], Role] | None = None,
     path: Callable[[Keys], str] = path_of,
     trace: bool = True,
+    call_train: Callable[[Tree, Any, Any], tuple[Any, Tree]] | None = None,
+    trains_apart: Callable[[Tree], bool] = lambda tree: True,
 ) -> Model:
     """Returns the `Model` of a library whose trees come from `build(key)` and run with `call(tree, x)`.
 
     `trace` says whether to compile `build` where that can be done; not for one that returns values it has.
+    `call_train(tree, x, key)` runs a tree in training mode and returns the outputs and the tree afterwards;
+    `trains_apart` says of a tree, or of its shapes, whether that is anything else than evaluation.
     """
-    packing, traceable = _inspect(build, name, role or role_of_array, path, trace)
+    packing, traceable, tree = _inspect(build, name, role or role_of_array, path, trace)
 
     def make(key: Any) -> dict[str, Any]:
         return packing.pack(build(key))
@@ -93,16 +152,36 @@ def adapt(
         inside = isinstance(key, Tracer)  # under jit or vmap; options belong to the outermost jit
         return compiled(key) if traceable and not inside else make(key)
 
-    def apply(params: Tree, x: Any) -> Any:
+    def run(mode: str, function: Callable[..., Any], params: Tree, x: Any, *key: Any) -> Any:
         tree = packing.unpack(params)
         try:
-            return call(tree, x)
+            return function(tree, x, *key)
         except BayesinError:
             raise
         except Exception as error:
-            raise ModelError(f"{name} failed on an input of shape {jnp.shape(x)}: {first_line(error)}") from error
+            shapes = jax.tree.map(jnp.shape, x)
+            raise ModelError(f"{name} failed{mode} on an input of shape {shapes}: {first_line(error)}") from error
 
-    return Model(init, apply, packing.statistics, name)
+    def apply(params: Tree, x: Any) -> Any:
+        return run("", call, params, x)
+
+    def apply_train(params: Tree, x: Any, key: Any) -> tuple[Any, Tree]:
+        outputs, after = run(" in training mode", call_train or _none, params, x, key)
+        return outputs, packing.pack(after)
+
+    apart = call_train is not None and (packing.statistics or trains_apart(tree))
+    return Model(init, apply, packing.statistics, name, apply_train if apart else None)
+
+
+def training_options(options: Mapping[str, Any], given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The options of a call in training: those given, or those of evaluation with the customary switches turned.
+
+    Example:
+        >>> training_options({"train": False, "scale": 2}, None)
+        {'train': True, 'scale': 2}
+    """
+    turned = {name: SWITCHES[name] for name, value in options.items() if name in SWITCHES and isinstance(value, bool)}
+    return {**options, **(turned if given is None else given)}
 
 
 def packing_of(
@@ -141,10 +220,20 @@ def is_array(leaf: Any) -> bool:
     return hasattr(leaf, "shape") and hasattr(leaf, "dtype")
 
 
-def as_example(x: Any) -> jax.Array:
-    """An example input as an array: itself, since initialisation may depend on the data, or zeros of its shape."""
+def is_number(leaf: Any) -> bool:
+    """Whether a leaf is an array of numbers or truth values: what state is made of, random keys aside."""
+    return is_array(leaf) and (jnp.issubdtype(leaf.dtype, jnp.number) or leaf.dtype == jnp.bool_)
+
+
+def as_example(x: Any) -> Any:
+    """An example input as arrays: itself, since initialisation may depend on the data, or zeros of its shape.
+
+    A dict is a tree of inputs, such as tokens and their mask.
+    """
     if isinstance(x, jax.ShapeDtypeStruct):
         return jnp.zeros(x.shape, x.dtype)
+    if isinstance(x, dict) and x:
+        return {name: as_example(part) for name, part in x.items()}
     if isinstance(x, str) or not (is_array(x) or isinstance(x, int | float | list | tuple)):
         raise ModelError(f"an example input should be an array or a jax.ShapeDtypeStruct, not {x!r:.80}")
     return jnp.asarray(x)
@@ -168,18 +257,26 @@ def takes_keyword(function: Callable[..., Any], keyword: str) -> bool:
     return parameter is not None and parameter.kind is not inspect.Parameter.POSITIONAL_ONLY
 
 
-def _inspect(build: Callable[[Any], Tree], name: str, role: Any, path: Any, trace: bool) -> tuple[Packing, bool]:
-    """The packing, and whether `build` can be traced; of the values only the static ones are computed."""
+def _none(*arguments: Any) -> Any:
+    raise AssertionError("a model without a training mode was called in it")
+
+
+def _inspect(
+    build: Callable[[Any], Tree], name: str, role: Any, path: Any, trace: bool
+) -> tuple[Packing, bool, Tree]:
+    """The packing, whether `build` can be traced, and a tree or its shapes; only static values are computed."""
     key = jax.random.key(0)
     if trace:
         try:
-            return _fill(packing_of(eqx.filter_eval_shape(build, key), name, role, path), build, key), True
+            shapes = eqx.filter_eval_shape(build, key)
+            return _fill(packing_of(shapes, name, role, path), build, key), True, shapes
         except BayesinError:
             raise
         except Exception:
             pass
     try:
-        return packing_of(build(key), name, role, path), False
+        tree = build(key)
+        return packing_of(tree, name, role, path), False, tree
     except BayesinError:
         raise
     except Exception as error:

@@ -26,6 +26,7 @@ from .haiku import from_haiku, is_transformed
 from .linen import from_linen
 from .model import Model
 from .nnx import from_nnx
+from .torch import from_torch, inputs_of, is_torch_module
 
 
 class Loaded(NamedTuple):
@@ -40,9 +41,10 @@ class Loaded(NamedTuple):
 def load(target: str, *, key: jax.Array, input_shape: Sequence[int] | None = None) -> Loaded:
     """Returns the model at an address.
 
-    The attribute may be a `bayesin.models.Model`; an NNX, Linen or Equinox module; the result of `hk.transform`; a
-    pair of one of these and an example input; a triple `(apply, params, example input)`; or a function without
-    arguments that returns any of them. Where no example is given, `input_shape` says the shape of one.
+    The attribute may be a `bayesin.models.Model`; an NNX, Linen, Equinox or PyTorch module, or the class of one that
+    is made from `rngs`, `key` or nothing; the result of `hk.transform`; a pair of one of these and an example input;
+    a triple `(apply, params, example input)`; or a function without arguments that returns any of them. Where no
+    example is given, `input_shape` says its shape.
 
     Args:
         target: `package.module:attribute` or `path/file.py:attribute`.
@@ -52,16 +54,26 @@ def load(target: str, *, key: jax.Array, input_shape: Sequence[int] | None = Non
     Raises:
         ModelError: the file fails, there is no such attribute, or it is none of these.
     """
-    source, _, attribute = target.rpartition(":")
-    if not source or not attribute:
-        raise ModelError(
-            f"'{target}' is not the address of a model; write file.py:attribute or package.module:attribute"
-        )
-    module = _import(source)
-    value = _attribute(module, attribute, target)
-    if callable(value) and not isinstance(value, nnx.Module | linen.Module | eqx.Module | tuple):
-        value = _run(value, f"{target}()", module)
-    return _loaded(value, target, key, None if input_shape is None else example_input(input_shape))
+    value, x = _found(target, None if input_shape is None else example_input(input_shape))
+    if type(value) is tuple:  # apply and params
+        apply, params = value
+        return Loaded(apply, params, x, target)
+    model = _model(value, x, target)
+    return Loaded(model.apply, model.init(key), x, target)
+
+
+def load_model(target: str, example: Any) -> Model:
+    """Returns the `Model` at an address, where `load` returns one set of parameters; raises as that does.
+
+    Args:
+        target: `package.module:attribute` or `path/file.py:attribute`, of what `load` takes.
+        example: an input, or shape and dtype, for a network that comes without one.
+    """
+    value, x = _found(target, example)
+    if type(value) is tuple:
+        apply, params = value
+        return Model(lambda key: params, apply, name=target)
+    return _model(value, x, target)
 
 
 def example_input(shape: Sequence[int]) -> jax.ShapeDtypeStruct:
@@ -69,31 +81,57 @@ def example_input(shape: Sequence[int]) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct((2, *shape), jnp.float32)
 
 
-def _loaded(value: Any, target: str, key: jax.Array, x: Any) -> Loaded:
+def _found(target: str, x: Any) -> tuple[Any, Any]:
+    """What stands at an address, a network or a pair (apply, params), and an example input."""
+    source, _, attribute = target.rpartition(":")
+    if not source or not attribute:
+        raise ModelError(
+            f"'{target}' is not the address of a model; write file.py:attribute or package.module:attribute"
+        )
+    module = _import(source)
+    value = _attribute(module, attribute, target)
+    if callable(value) and not _is_network(value) and not isinstance(value, tuple):
+        value = _run(value, f"{target}()", module)
     if isinstance(value, tuple) and not hasattr(value, "_fields"):  # a Model is a tuple with fields
         if len(value) == 3 and callable(value[0]):
-            return Loaded(*value, target)
+            return value[:2], value[2]
         if len(value) != 2:
             raise ModelError(f"{target} holds {len(value)} values; a pair (model, x) or (apply, params, x) is needed")
         value, x = value
-    model = _model(value, x, target)
-    return Loaded(model.apply, model.init(key), x, target)
+    return value, None if x is None else jax.tree.map(
+        lambda leaf: inputs_of(leaf) if hasattr(leaf, "detach") else leaf, x
+    )
+
+
+def _is_network(value: Any) -> bool:
+    known = isinstance(value, Model | nnx.Module | linen.Module | eqx.Module)
+    return known or is_transformed(value) or is_torch_module(value) or _is_class(value, nnx.Module, eqx.Module)
+
+
+def _is_class(value: Any, *kinds: type) -> bool:
+    """Whether a value is the class of networks of some kind, or of PyTorch's."""
+    torch = sys.modules.get("torch")
+    kinds = kinds if torch is None else (*kinds, torch.nn.Module)
+    return isinstance(value, type) and issubclass(value, kinds)
 
 
 def _model(value: Any, x: Any, target: str) -> Model:
-    if not (isinstance(value, Model | nnx.Module | linen.Module | eqx.Module) or is_transformed(value)):
+    if not _is_network(value):
         raise ModelError(
-            f"{target} is {value!r:.60}; it should be a bayesin Model, an NNX, Linen or Equinox module, or the "
-            f"result of hk.transform, alone or in a pair with an example input; or a function that returns one"
+            f"{target} is {value!r:.60}; it should be a bayesin Model, an NNX, Linen, Equinox or PyTorch module, or "
+            f"the result of hk.transform, alone or in a pair with an example input; or a function that returns one"
         )
     if x is None:
         raise ModelError(f"{target} comes without an example input; give the shape of one: --input-shape 28 28 1")
     if isinstance(value, Model):
         return value
-    if isinstance(value, nnx.Module):
+    kind = value if isinstance(value, type) else type(value)
+    if issubclass(kind, nnx.Module):
         return from_nnx(value)
-    if isinstance(value, eqx.Module):
+    if issubclass(kind, eqx.Module):
         return from_equinox(value)
+    if is_torch_module(value) or isinstance(value, type):
+        return from_torch(value, x)
     return from_linen(value, x) if isinstance(value, linen.Module) else from_haiku(value, x)
 
 

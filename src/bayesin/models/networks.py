@@ -1,4 +1,5 @@
-"""The networks of the papers, as Flax NNX modules: a multilayer perceptron, ResNet20, and two recurrent networks.
+"""Networks as Flax NNX modules: those of the papers, a multilayer perceptron and ResNet20; two recurrent ones; a
+small vision transformer.
 
 ResNet20 takes small images and has shortcuts that keep every channel permutation: a stem, three stages of three
 blocks with widths w, 2w, 4w, the mean over the image, and a dense layer. A block is
@@ -15,8 +16,12 @@ filter response normalisation, which divides each channel by its root mean squar
 
 and is followed by a rectifier with a learned threshold for each channel, `max(y, tau)`, in place of ReLU.
 
+The transformer cuts an image into patches of 4 × 4 pixels and reads off the mean of all tokens. Its norms come first
+in each block; queries, keys and values are separate arrays (units, heads, units of a head), so that heads and the
+units inside them can be permuted.
+
 References: He et al. 2016 (CIFAR variant); Ainsworth et al. 2023 for LayerNorm and the shortcuts; Singh and Krishnan
-2020, Filter Response Normalization Layer.
+2020, Filter Response Normalization Layer; Dosovitskiy et al. 2021, vision transformers.
 """
 
 import math
@@ -30,14 +35,16 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from ..errors import ConfigError, did_you_mean
+from ..trees import common_dtype
 from .model import Model
 from .nnx import from_nnx
 
-# Built-in models by name, and their base widths: of the papers, who have no recurrent network, and our own.
-WIDTHS = {"mlp": 512, "resnet20": 16, "rnn": 128, "lstm": 128}
+# Built-in models by name, and their base widths: of the papers, who have neither recurrent nets nor transformers.
+WIDTHS = {"mlp": 512, "resnet20": 16, "rnn": 128, "lstm": 128, "vit": 128}
 NORMS = ("layernorm", "frn")
 EPSILON = 1e-6
 BLOCKS = 3  # in each stage; 2 convolutions each, with stem and dense 20 layers
+PATCH, HEADS = 4, 4  # of the vision transformer: pixels on a side, and heads of each block
 
 
 def build(
@@ -53,12 +60,12 @@ def build(
     """Returns a built-in model.
 
     Args:
-        name: `mlp`, `resnet20`, or `rnn` or `lstm`, which read an image row by row.
+        name: `mlp`, `resnet20`, `rnn` or `lstm`, which read an image row by row, or `vit`, in patches.
         input_shape: shape of one example, without the batch: (28, 28, 1) for MNIST.
         classes: number of outputs; for regression the width of the target.
         width: units of a hidden layer (`mlp`, 512), channels of the first stage (`resnet20`, 16), units of the
-            recurrent state (`rnn` and `lstm`, 128).
-        depth: hidden layers of an `mlp`; `resnet20` has 20 layers.
+            recurrent state (`rnn` and `lstm`, 128), units of a token (`vit`, 128).
+        depth: hidden layers of an `mlp`, blocks of a `vit`; `resnet20` has 20 layers.
         norm: of `resnet20`: `layernorm` over channels, or `frn`.
         dtype: of the arithmetic, such as `jnp.bfloat16`; parameters and logits stay float32.
 
@@ -90,6 +97,16 @@ def build(
             raise ConfigError(f"{name} takes a sequence (steps, ...) such as the rows of an image, not shape {shape}")
         return from_nnx(
             lambda rngs: Recurrent(name, math.prod(shape[1:]), classes, width=width, dtype=dtype, rngs=rngs),
+            name=name,
+        )
+    if name == "vit":
+        if len(shape) != 3 or shape[0] % PATCH or shape[1] % PATCH or width % HEADS:
+            raise ConfigError(
+                f"vit takes images (height, width, channels) of sides that {PATCH} divides and a width that {HEADS} "
+                f"divides, not {shape} and {width}"
+            )
+        return from_nnx(
+            lambda rngs: VisionTransformer(shape, classes, width=width, depth=depth, dtype=dtype, rngs=rngs),
             name=name,
         )
     if len(shape) != 3:
@@ -226,6 +243,73 @@ class Block(nnx.Module):
         return self.rectify((self.shortcut(x) if self.shortcut else x) + branch)
 
 
+class VisionTransformer(nnx.Module):
+    """Attention over the patches of NHWC images; returns logits.
+
+    Parameters are float32; `dtype` is that of the arithmetic, by default the parameters' own. Logits have at least
+    single precision.
+
+    Example:
+        >>> net = VisionTransformer((8, 8, 1), 10, width=16, depth=2, rngs=nnx.Rngs(0))
+        >>> net(jnp.ones((5, 8, 8, 1))).shape
+        (5, 10)
+    """
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        outputs: int,
+        *,
+        width: int = 128,
+        depth: int = 4,
+        dtype: DTypeLike | None = None,
+        rngs: nnx.Rngs,
+    ):
+        height, across, channels = shape
+        tokens = (height // PATCH) * (across // PATCH)
+        kernel = nnx.initializers.he_normal()
+        self.embed = nnx.Linear(PATCH * PATCH * channels, width, kernel_init=kernel, dtype=dtype, rngs=rngs)
+        self.positions = nnx.Param(0.1 * jax.random.normal(rngs.params(), (tokens, width)))
+        self.blocks = nnx.List([AttentionBlock(width, dtype=dtype, rngs=rngs) for _ in range(depth)])
+        self.norm = nnx.LayerNorm(width, epsilon=EPSILON, dtype=dtype, rngs=rngs)
+        self.dense = nnx.Linear(width, outputs, dtype=dtype, rngs=rngs)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        batch, height, across, channels = x.shape
+        x = x.reshape(batch, height // PATCH, PATCH, across // PATCH, PATCH, channels)
+        x = jnp.moveaxis(x, 3, 2).reshape(batch, -1, PATCH * PATCH * channels)
+        x = self.embed(x)
+        x = x + self.positions[...].astype(x.dtype)
+        for block in self.blocks:
+            x = block(x)
+        return _at_least_single(self.dense(jnp.mean(self.norm(x), axis=-2)))
+
+
+class AttentionBlock(nnx.Module):
+    """Attention and a hidden layer of twice the width, each after a norm and beside a shortcut."""
+
+    def __init__(self, width: int, *, dtype: DTypeLike | None, rngs: nnx.Rngs):
+        per_head = (HEADS, width // HEADS)
+        self.norm, self.norm_hidden = (
+            nnx.LayerNorm(width, epsilon=EPSILON, dtype=dtype, rngs=rngs) for _ in range(2)
+        )
+        self.query, self.key, self.value = (
+            nnx.LinearGeneral(width, per_head, dtype=dtype, rngs=rngs) for _ in range(3)
+        )
+        self.out = nnx.LinearGeneral(per_head, width, axis=(-2, -1), dtype=dtype, rngs=rngs)
+        kernel = nnx.initializers.he_normal()
+        self.hidden = nnx.Linear(width, 2 * width, kernel_init=kernel, dtype=dtype, rngs=rngs)
+        self.back = nnx.Linear(2 * width, width, dtype=dtype, rngs=rngs)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        y = self.norm(x)
+        query, key, value = self.query(y), self.key(y), self.value(y)
+        scores = jnp.einsum("bthd,bshd->bhts", query, key) / math.sqrt(query.shape[-1])
+        weights = jax.nn.softmax(_at_least_single(scores), axis=-1).astype(value.dtype)
+        x = x + self.out(jnp.einsum("bhts,bshd->bthd", weights, value))
+        return x + self.back(jax.nn.relu(self.hidden(self.norm_hidden(x))))
+
+
 class FilterResponseNorm(nnx.Module):
     """Divides each channel of NHWC images by its root mean square over the image."""
 
@@ -239,7 +323,7 @@ class FilterResponseNorm(nnx.Module):
         mean_square = jnp.mean(jnp.square(wide), axis=(-3, -2), keepdims=True)
         gamma, beta = (param[...].reshape((1,) * (x.ndim - 1) + (-1,)) for param in (self.gamma, self.beta))
         y = gamma * wide * jax.lax.rsqrt(mean_square + EPSILON) + beta
-        return y.astype(self.dtype or jnp.promote_types(x.dtype, gamma.dtype))
+        return y.astype(self.dtype or common_dtype(x.dtype, gamma.dtype))
 
 
 class Threshold(nnx.Module):
@@ -293,7 +377,7 @@ def _check_norm(kind: str) -> None:
 
 
 def _at_least_single(x: jax.Array) -> jax.Array:
-    return x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    return x.astype(common_dtype(x.dtype, jnp.float32))
 
 
 def _check_count(what: str, value: Any, least: int) -> None:

@@ -1,6 +1,6 @@
 """Adapter of Flax NNX: reference semantics end here."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -8,21 +8,40 @@ from flax import nnx
 
 from ..errors import ModelError
 from ..trees import path_of
-from .model import Keys, Model, Role, adapt, is_array, is_floating, name_of, packing_of, takes_keyword
+from .model import (
+    Keys,
+    Model,
+    Role,
+    adapt,
+    is_array,
+    is_number,
+    name_of,
+    packing_of,
+    takes_keyword,
+    training_options,
+)
 
 PARAMETERS, STATISTICS, STATIC = 1, 2, 3  # places in what `nnx.split` returns below; 0 is the graph
 
 
-def from_nnx(source: nnx.Module | Callable[..., nnx.Module], *, name: str | None = None, **options: Any) -> Model:
-    """Returns the `Model` of a Flax NNX module, in evaluation mode.
+def from_nnx(
+    source: nnx.Module | Callable[..., nnx.Module],
+    *,
+    name: str | None = None,
+    train_options: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Model:
+    """Returns the `Model` of a Flax NNX module: `module.eval()` to predict, `module.train()` in fits.
 
-    `nnx.Param`s are parameters; every other variable that holds floating-point numbers (`nnx.BatchStat` and
-    your own) is a statistic; random states, caches and integers stay outside. Shared variables are one leaf.
+    `nnx.Param`s are parameters; every other variable that holds numbers (`nnx.BatchStat` and your own) is a
+    statistic; random states and caches stay outside. Shared variables are one leaf.
 
     Args:
         source: a function of `rngs` that makes the module, for fresh parameters with every key; or a module,
             whose own values `init` then returns whatever the key. The module itself is not changed.
         name: for messages; the class's name where not given.
+        train_options: keyword arguments of the call in training, where they differ; customary switches such as
+            `train=False` are turned by themselves.
         options: keyword arguments of the module's call, such as `decode=False`.
 
     Raises:
@@ -43,8 +62,31 @@ def from_nnx(source: nnx.Module | Callable[..., nnx.Module], *, name: str | None
     def call(tree: Any, x: Any) -> Any:
         return nnx.merge(*tree)(x, **options)
 
-    fresh = not isinstance(source, nnx.Module)
-    return adapt(_builder(source, name), call, name=name, role=_role, path=_path, trace=fresh)
+    training = training_options(options, train_options)
+
+    def call_train(tree: Any, x: Any, key: Any) -> tuple[Any, Any]:
+        module = nnx.merge(*tree)
+        module.train()
+        _reseed(module, key)
+        outputs = module(x, **training)
+        nnx.pop(module, nnx.Intermediate)  # what was sown on the way is no state
+        return outputs, _split(module, evaluate=False)
+
+    def trains_apart(tree: Any) -> bool:
+        module = nnx.merge(*tree)
+        module.train()
+        return training != options or nnx.split(module)[0] != nnx.split(nnx.merge(*tree))[0]
+
+    return adapt(
+        _builder(source, name),
+        call,
+        name=name,
+        role=_role,
+        path=_path,
+        trace=not isinstance(source, nnx.Module),
+        call_train=call_train,
+        trains_apart=trains_apart,
+    )
 
 
 def into_nnx(params: Any, module: nnx.Module) -> nnx.Module:
@@ -82,11 +124,20 @@ def _split(module: nnx.Module, evaluate: bool = True) -> Any:
     return nnx.split(module, nnx.Param, _is_statistic, ...)
 
 
+def _reseed(module: nnx.Module, key: Any) -> None:
+    """Gives every random stream of a module a key of its own."""
+    streams = [node for _, node in nnx.iter_graph(module) if isinstance(node, nnx.RngStream)]
+    for number, stream in enumerate(streams):
+        fresh = jax.random.fold_in(key, number)
+        shape = stream.key.shape  # modules made under vmap have a stream for each copy
+        stream.key.set_value(jax.random.split(fresh, shape) if shape else fresh)
+
+
 def _is_statistic(path: Any, variable: Any) -> bool:
     if isinstance(variable, nnx.RngState | nnx.Cache | nnx.Intermediate):
         return False
     value = variable.get_value() if isinstance(variable, nnx.Variable) else variable
-    return all(is_floating(leaf) for leaf in jax.tree.leaves(value))
+    return all(is_number(leaf) for leaf in jax.tree.leaves(value))
 
 
 def _role(keys: Keys, leaf: Any) -> Role:

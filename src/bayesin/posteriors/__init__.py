@@ -1,7 +1,9 @@
-"""What is known of the weights: a mean-field Gaussian, a low-rank one, a bag of samples, or a class of your own."""
+"""What is known of the weights: Gaussians of several kinds, a mixture, a bag of samples, or a class of your own."""
 
+from .factor import FactorGaussian as FactorGaussian
 from .gaussian import Gaussian as Gaussian
 from .lowrank import LowRankGaussian as LowRankGaussian
+from .mixture import GaussianMixture as GaussianMixture
 from .protocol import Posterior as Posterior
 from .protocol import is_posterior as is_posterior
 from .samples import Samples as Samples

@@ -73,6 +73,31 @@ class Samples(eqx.Module):
         """Returns a sample set from a list of parameter trees."""
         return cls(jax.tree.map(lambda *leaves: jnp.stack(leaves), *members))
 
+    @classmethod
+    def from_chains(cls, params: Tree) -> "Samples":
+        """Returns a sample set from a tree with two axes in front, (chains, draws, ...), chain by chain.
+
+        What NumPyro's `get_samples(group_by_chain=True)`, ArviZ, Stan and a vmapped blackjax chain hold.
+
+        Example:
+            >>> Samples.from_chains({"w": np.zeros((4, 25, 3))})
+            Samples(100 of 3 weights)
+        """
+        shapes = {path: jnp.shape(leaf)[:2] for path, leaf in flatten(params).items()}
+        first = next(iter(shapes.values()), ())
+        for path, shape in shapes.items():
+            if len(shape) < 2 or shape != first:
+                raise PosteriorError(
+                    f"every leaf needs two common axes (chains, draws) in front: '{path}' has {shape}"
+                )
+        return cls(jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), params))
+
+    def to_chains(self, chains: int) -> Tree:
+        """Returns the tree with axes (chains, draws, ...) in front: the inverse of `from_chains`."""
+        if chains < 1 or len(self) % chains:
+            raise PosteriorError(f"{len(self)} samples are not {chains} chains of equal length")
+        return jax.tree.map(lambda leaf: leaf.reshape(chains, -1, *leaf.shape[1:]), self.params)
+
     def sample(self, key: PRNGKey, count: int) -> Tree:
         """Returns `count` members drawn with replacement, as one tree with a leading axis.
 

@@ -1,10 +1,11 @@
 """Posteriors and alignments as files: safetensors with a JSON header, whole or absent, checked on reading.
 
 A posterior is one file of flat arrays: `mean/<path>` and `std/<path>` of a Gaussian, `mean/<path>` and
-`factors/<path>` of a low-rank one (leading axis: the factors), or `params/<path>` of a sample set (leading
-axis: the samples) or of a point. The header's metadata are strings: `format`,
-`version`, `kind`, `checksum`, and the JSON texts `spec` and `metadata` (model description, data set,
-whatever the writer adds). No code is stored and none is run. Any safetensors reader opens it:
+`factors/<path>` of a low-rank one (leading axis: the factors; with `noise/<path>` where it has a diagonal part too),
+`means/<path>` and `stds/<path>` of a mixture (leading axis: its components), or `params/<path>` of a sample set
+(leading axis: the samples) or of a point. The header's metadata are strings: `format`, `version`, `kind`, `checksum`,
+and the JSON texts `spec`, `metadata` (model description, data set, whatever the writer adds) and, of a mixture,
+`weights`. No code is stored and none is run. Any safetensors reader opens it:
 
     from safetensors.numpy import load_file
     arrays = load_file("posterior-0.safetensors")      # {"mean/dense/kernel": array, "std/dense/kernel": ...}
@@ -23,14 +24,35 @@ import numpy as np
 
 from ..errors import ArtifactError, BayesinError, ModelError, PosteriorError, SpecError, first_line
 from ..json_files import json_text, parse_json
-from ..posteriors import Gaussian, LowRankGaussian, Posterior, Samples, is_posterior
+from ..posteriors import (
+    FactorGaussian,
+    Gaussian,
+    GaussianMixture,
+    LowRankGaussian,
+    Posterior,
+    Samples,
+    is_posterior,
+)
 from ..symmetry import Perms, PermutationSpec
 from ..trees import Tree, flatten, unflatten
 from .tensors import BLOCK, CODE_OF, read_header, read_tensors, write_tensors
 
 POSTERIOR, ALIGNMENT, VERSION = "bayesin-posterior", "bayesin-alignment", 1
-PARTS = {"gaussian": ("mean", "std"), "lowrank": ("mean", "factors"), "samples": ("params",), "point": ("params",)}
-STACKED = {("samples", "params"), ("lowrank", "factors")}  # parts with a leading axis
+PARTS = {
+    "gaussian": ("mean", "std"),
+    "lowrank": ("mean", "factors"),
+    "factor": ("mean", "factors", "noise"),
+    "mixture": ("means", "stds"),
+    "samples": ("params",),
+    "point": ("params",),
+}
+# Parts with a leading axis.
+STACKED = {
+    *{("samples", "params"), ("lowrank", "factors"), ("factor", "factors")},
+    *{("mixture", "means"), ("mixture", "stds")},
+}
+FAMILIES = {"gaussian": Gaussian, "lowrank": LowRankGaussian, "factor": FactorGaussian, "mixture": GaussianMixture}
+SPREADS = ("std/", "stds/", "noise/")  # what is never negative
 DEEPEST = 64  # levels of a parameter tree
 
 
@@ -40,7 +62,7 @@ class Description:
 
     format: str
     version: int
-    kind: str  # gaussian, lowrank, samples, point; alignment
+    kind: str  # of PARTS; or alignment
     tensors: dict[str, tuple[str, tuple[int, ...]]]  # name -> (type, shape)
     metadata: dict[str, Any]
     spec: PermutationSpec | None
@@ -48,8 +70,9 @@ class Description:
     @property
     def weights(self) -> int:
         """Number of weights of one network (running statistics included)."""
-        lead = 1 if self.kind == "samples" else 0
-        shapes = [shape for name, (_, shape) in self.tensors.items() if not name.startswith(("std/", "factors/"))]
+        lead = 1 if self.kind in ("samples", "mixture") else 0
+        others = (*SPREADS, "factors/")
+        shapes = [shape for name, (_, shape) in self.tensors.items() if not name.startswith(others)]
         return sum(int(np.prod(shape[lead:], dtype=np.int64)) for shape in shapes)
 
 
@@ -104,11 +127,14 @@ def save_posterior(
             raise PosteriorError(f"cannot save {path}: {wrong}")
     if spec is not None:
         spec.check(next(iter(parts.values())))
-    return write_tensors(path, tensors, _strings(POSTERIOR, name, spec, metadata))
+    strings = _strings(POSTERIOR, name, spec, metadata)
+    if isinstance(posterior, GaussianMixture) and name == "mixture":
+        strings["weights"] = json_text([float(weight) for weight in np.asarray(posterior.weights, np.float64)])
+    return write_tensors(path, tensors, strings)
 
 
-def load_posterior(path: Path | str, *, like: Tree | None = None) -> Gaussian | LowRankGaussian | Samples | Tree:
-    """Reads what `save_posterior` wrote: a Gaussian, a sample set, or the parameter tree of a point.
+def load_posterior(path: Path | str, *, like: Tree | None = None) -> Posterior | Tree:
+    """Reads what `save_posterior` wrote: a posterior of any of our families, or the parameter tree of a point.
 
     Args:
         path: the file.
@@ -120,7 +146,7 @@ def load_posterior(path: Path | str, *, like: Tree | None = None) -> Gaussian | 
     """
     arrays, strings = read_tensors(path)
     kind = _check_strings(path, strings, POSTERIOR)
-    parts = _split(path, arrays, PARTS[kind], stacked=kind == "lowrank")
+    parts = _split(path, arrays, kind)
     for name, value in arrays.items():
         wrong = _wrong_values(name, value)
         if wrong:
@@ -132,8 +158,9 @@ def load_posterior(path: Path | str, *, like: Tree | None = None) -> Gaussian | 
             if len(samples) == 0:
                 raise PosteriorError("holds no samples")
             return samples
-        kinds = {"gaussian": Gaussian, "lowrank": LowRankGaussian}
-        return kinds[kind](*trees) if kind in kinds else trees[0]
+        if kind == "mixture":
+            return GaussianMixture(trees[0], trees[1], np.asarray(_read_weights(path, strings), np.float32))
+        return FAMILIES[kind](*trees) if kind in FAMILIES else trees[0]  # pyright: ignore[reportCallIssue]
     except PosteriorError as error:
         raise ArtifactError(f"{path}: {error}") from None
 
@@ -164,7 +191,7 @@ def load_alignment(path: Path | str) -> StoredAlignment:
     spec = _read_spec(path, strings)
     if spec is None:
         raise ArtifactError(f"{path}: an alignment without its spec")
-    (perms,) = _split(path, arrays, ("perms",)).values() if arrays else ({},)
+    (perms,) = _split(path, arrays, "alignment").values() if arrays else ({},)
     try:
         spec.check_perms(perms)
     except SpecError as error:
@@ -195,8 +222,9 @@ def _parts_of(posterior: Posterior | Tree, kind: str | None) -> tuple[str, dict[
             raise PosteriorError("kind='gaussian' needs a posterior with a mean and a std, not a parameter tree")
         gaussian = Gaussian(posterior.mean, posterior.std)  # which holds the two trees against each other
         return "gaussian", {"mean": gaussian.mean, "std": gaussian.std}
-    if isinstance(posterior, LowRankGaussian):
-        return "lowrank", {"mean": posterior.mean, "factors": posterior.factors}
+    for name, family in FAMILIES.items():
+        if isinstance(posterior, family):
+            return name, {part: getattr(posterior, part) for part in PARTS[name]}
     if isinstance(posterior, Samples):
         return "samples", {"params": posterior.params}
     if is_posterior(posterior):
@@ -225,14 +253,14 @@ def _as_array(path: str, leaf: Any) -> np.ndarray:
 def _wrong_values(name: str, array: np.ndarray) -> str:
     """What is wrong with the values of one array, or nothing; in blocks, to need little memory."""
     if array.dtype.kind in "biu":
-        return f"'{name}' is negative" if name.startswith("std/") and np.any(array < 0) else ""
+        return f"'{name}' is negative" if name.startswith(SPREADS) and np.any(array < 0) else ""
     flat, step = array.reshape(-1), BLOCK // array.dtype.itemsize
     for start in range(0, flat.size, step):
         block = flat[start : start + step]
         finite = np.isfinite(block)
         if not finite.all():
             return f"'{name}' holds {block[np.argmin(finite)]} at position {start + int(np.argmin(finite)):,}"
-        if name.startswith("std/") and np.any(block < 0):
+        if name.startswith(SPREADS) and np.any(block < 0):
             return f"'{name}' is negative at position {start + int(np.argmax(block < 0)):,}; a std is not"
     return ""
 
@@ -269,6 +297,10 @@ def _read_metadata(path: Path | str, strings: dict[str, str]) -> dict[str, Any]:
     return parse_json(strings.get("metadata", "{}"), f"the metadata of {path}", dict)
 
 
+def _read_weights(path: Path | str, strings: dict[str, str]) -> list[float]:
+    return parse_json(strings.get("weights", "null"), f"the weights of {path}", [float])
+
+
 def _read_spec(path: Path | str, strings: dict[str, str]) -> PermutationSpec | None:
     if "spec" not in strings:
         return None
@@ -278,10 +310,9 @@ def _read_spec(path: Path | str, strings: dict[str, str]) -> PermutationSpec | N
         raise ArtifactError(f"{path}: {error}" if str(path) not in str(error) else str(error)) from None
 
 
-def _split(
-    path: Path | str, arrays: dict[str, np.ndarray], parts: tuple[str, ...], *, stacked: bool = False
-) -> dict[str, dict[str, Any]]:
+def _split(path: Path | str, arrays: dict[str, np.ndarray], kind: str) -> dict[str, dict[str, Any]]:
     """Arrays by part; every part must have the same paths and shapes, but for one leading axis where stacked."""
+    parts = PARTS.get(kind, ("perms",))
     split: dict[str, dict[str, Any]] = {part: {} for part in parts}
     for name, array in arrays.items():
         part, _, leaf = name.partition("/")
@@ -298,7 +329,8 @@ def _split(
         if odd:
             raise ArtifactError(f"{path}: '{odd[0][:80]}' is not in both {first[0]} and {part}")
         for leaf, array in leaves.items():
-            if array.shape[stacked:] != first[1][leaf].shape:
+            lead, other = ((kind, name) in STACKED for name in (part, first[0]))
+            if array.shape[lead:] != first[1][leaf].shape[other:]:
                 raise ArtifactError(
                     f"{path}: '{leaf}' has shape {first[1][leaf].shape} in {first[0]} and {array.shape} in {part}"
                 )

@@ -2,6 +2,9 @@
 
 from ..jaxprs import Apply as Apply
 from .activations import Activations as Activations
+from .activations import Site as Site
+from .activations import Sites as Sites
+from .activations import find_sites as find_sites
 from .activations import hidden_activations as hidden_activations
 from .discover import discover as discover
 from .explain import Explanation as Explanation
@@ -19,5 +22,8 @@ from .picture import picture as picture
 from .spec import Factor as Factor
 from .spec import Perms as Perms
 from .spec import PermutationSpec as PermutationSpec
+from .unit_maps import UnitMap as UnitMap
+from .unit_maps import apply_unit_maps as apply_unit_maps
+from .unit_maps import find_unit_maps as find_unit_maps
 from .verify import check_same_function as check_same_function
 from .verify import verify as verify

@@ -15,7 +15,7 @@ This one action serves means, stds, momenta, stacks of samples and the features 
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -56,10 +56,20 @@ class Layout:
         """The factors that count the units of a group."""
         return tuple(place for place, other in enumerate(self.groups) if other == group)
 
-    @property
-    def present(self) -> list[str]:
+    @cached_property
+    def present(self) -> tuple[str, ...]:
         """The groups, once for each factor they stand on."""
-        return [group for group in self.groups if group is not None]
+        return tuple(group for group in self.groups if group is not None)
+
+    @cached_property
+    def moves(self) -> tuple[tuple[int, str, tuple[int, ...]], ...]:
+        """The factors that move, with their groups and the factors that index these, outer factors first."""
+        moves = [
+            (place, group, outer)
+            for place, (group, outer) in enumerate(zip(self.groups, self.outer, strict=True))
+            if group is not None
+        ]
+        return tuple(sorted(moves, key=lambda move: len(move[2])))
 
     def factored(self, array: Any) -> Any:
         """Returns the piece of an array in factored shape, after any leading axes; a view where it can be one."""
@@ -135,9 +145,8 @@ def move_one(leaf: Any, spec: PermutationSpec, perms: Perms, path: str) -> Any:
 def gather(array: Any, layout: Layout, perms: Mapping[str, Any], skip: frozenset[str] = frozenset()) -> Any:
     """Returns a piece in factored shape, leading axes allowed, with every group moved except those in `skip`."""
     rank = len(layout.groups)
-    for place in sorted(range(rank), key=lambda place: len(layout.outer[place])):  # outer factors first
-        group, outer = layout.groups[place], layout.outer[place]
-        if group is None or group in skip:
+    for place, group, outer in layout.moves:
+        if group in skip:
             continue
         perm, host = perms[group], isinstance(array, np.ndarray)
         if outer:

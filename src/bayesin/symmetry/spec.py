@@ -31,6 +31,10 @@ from ..trees import Tree, flatten
 
 Perms = dict[str, Any]  # {group: integer array of `spec.perm_shape(group)`}; gather convention new[i] = old[perm[i]]
 
+MOST_GROUPS = 1 << 12  # a file may name any number, and work grows with it; deep networks have hundreds
+MOST_FACTORS = 32  # of one piece of a parameter; each becomes an axis of an array, of which numpy has no more
+MOST_PIECES = 1 << 12  # of one parameter; a DenseNet has hundreds
+
 NEEDED = 'a spec needs "parameters" {path: [axis, …]} and "groups" {name: size}'
 NAME = r"[^\W\d][\w.-]*"
 
@@ -98,6 +102,12 @@ class PermutationSpec:
         for path, axes in self.parameters:
             if any(factor.outer for axis in axes for factor in factors_of(axis)):
                 _check_beside(path, axes)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"parameters": self.parameters}  # without the hash: that of a text is another in each process
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -263,11 +273,14 @@ class PermutationSpec:
         fixed = {} if fixed is None else fixed
         if not all(isinstance(part, dict) for part in (parameters, groups, fixed)):
             raise SpecError(NEEDED)
+        if len(groups) > MOST_GROUPS:
+            raise SpecError(f"{len(groups):,} groups are more than the {MOST_GROUPS:,} that a network can have")
         words = _read_declarations(groups, fixed)
         read, used = [], set()
         for path, axes in parameters.items():
             if not isinstance(axes, list):
                 raise SpecError(f"'{path}' needs a list with one entry an axis, not {axes!r}")
+            _check_cost(path, [axis for axis in axes if isinstance(axis, str)])
             reasons = why.get(path) if isinstance(why, dict) else None
             reasons = reasons if isinstance(reasons, list) else []
             read.append((path, tuple(_read_axis(path, i, axis, words, reasons) for i, axis in enumerate(axes))))
@@ -277,6 +290,10 @@ class PermutationSpec:
                 what = "group" if factor.group else "fixed factor"
                 raise SpecError(f"{what} '{factor.called}' is declared but no parameter has it")
         return cls(tuple(read))
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self.parameters)  # once: what depends on the spec alone is looked up by it in every call
 
     @cached_property
     def _groups(self) -> dict[str, Factor]:
@@ -393,6 +410,16 @@ def _read_declarations(groups: dict[str, int], fixed: dict[str, int]) -> dict[st
             factor = Factor(size, name, outer=indices) if what == "group" else Factor(size, name=name)
             words[str(factor)] = factor
     return words
+
+
+def _check_cost(path: str, axes: list[str]) -> None:
+    """Raises `SpecError` where axes ask for more than any network needs, before they are read."""
+    factors = sum(max(term.count("*") + 1 for term in axis.split("+")) for axis in axes)
+    if factors > MOST_FACTORS:
+        raise SpecError(f"'{path}' has {factors:,} factors; an array has {MOST_FACTORS} at most")
+    pieces = prod(axis.count("+") + 1 for axis in axes)
+    if pieces > MOST_PIECES:
+        raise SpecError(f"the sums of '{path}' make {pieces:,} pieces, at most {MOST_PIECES:,} are allowed")
 
 
 def _read_axis(path: str, number: int, text: Any, words: dict[str, Factor], reasons: list[Any]) -> Axis:

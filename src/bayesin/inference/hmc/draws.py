@@ -6,7 +6,6 @@ written after the draws it counts, so that a run killed at any moment goes on fr
 beyond it are leftovers.
 """
 
-import json
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +17,7 @@ import numpy as np
 
 from ...errors import ArtifactError, ConfigError
 from ...files import remove_leftovers
-from ...json_files import parse_json
+from ...json_files import json_text, parse_json
 from ...posteriors import Samples
 from ...store import read_header, read_tensors, write_tensors
 from ...trees import Tree, flatten, unflatten
@@ -158,8 +157,7 @@ def save(folder: Path, run: dict[str, Any], states: ChainStates, history: Histor
     arrays["draws"] = np.asarray(len(history.probes))
     if history.probes:
         arrays["probes"] = np.stack(history.probes)
-    text = json.dumps(run, allow_nan=False)
-    write_tensors(folder / STATE_FILE, arrays, {"format": STATE, "version": VERSION, "run": text})
+    write_tensors(folder / STATE_FILE, arrays, {"format": STATE, "version": VERSION, "run": json_text(run)})
 
 
 def restore(folder: Path | None, run: dict[str, Any], beginning: ChainStates) -> tuple[ChainStates, History]:

@@ -10,6 +10,7 @@ Reference: Neal 2011.
 """
 
 import time
+import warnings
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -22,37 +23,46 @@ import numpy as np
 
 from ...chunks import cut
 from ...errors import ConfigError, ModelError, TrainingError
+from ...inputs import Inputs, count_of, take
 from ...jaxprs import hashable
 from ...likelihoods import Likelihood, is_learned
-from ...models import Model
+from ...models import Model, has_training_mode
 from ...posteriors import Samples
 from ...store import checksum, key_numbers
-from ...trees import Tree, check_same_structure, flatten, map_with_path
+from ...trees import Tree, check_same_structure, flatten, map_with_path, unflatten
 from ..fit import Fit, Progress, Trace, trace_of
 from ..priors import Prior, checked_moments
 from ..settings import (
+    Settings,
     check_arguments,
+    check_numbers,
     identity_fields,
     is_finite,
-    is_whole,
     likelihood_of,
-    refuse_unknown,
     require,
     store_by_name,
 )
-from ..training_problem import Arrays, TrainingData, check_model, find_gains, natural_centre, training_arrays
-from ..training_step import INIT
-from .diagnostics import effective_sample_size, split_rhat
+from ..training_problem import (
+    Arrays,
+    TrainingData,
+    check_model,
+    find_gains,
+    initialise,
+    natural_centre,
+    training_arrays,
+)
+from .diagnostics import effective_sample_size, rhat_bound, split_rhat
 from .draws import Draws, restore, save
 from .kernel import INTEGRATORS, ChainPlan, ChainStates, Info, advance, begin, predictions
 from .target import check_precision, usable_precision
 
 # How many draws are wanted and how they are kept does not change the chain.
 OPERATIONAL = ("samples", "draws_per_file", "probe")
+USUAL = 1.1  # an R-hat that needs no thought
 
 
 @dataclass(frozen=True)
-class HMC:
+class HMC(Settings):
     """Full-batch HMC with a unit mass matrix and a prior N(0, prior_variance) on every weight."""
 
     samples: int = 100
@@ -95,21 +105,17 @@ class HMC:
     prior: Prior | None = None
     """A prior of another kind, in place of N(0, prior_variance)."""
 
-    def __new__(cls, *values: Any, **fields: Any):
-        refuse_unknown(cls, fields)
-        return super().__new__(cls)
-
     def __post_init__(self):
         store_by_name(self)
-        for name in ("samples", "chains", "thin", "steps", "chunk", "draws_per_file"):
-            require(is_whole(getattr(self, name)) and getattr(self, name) >= 1, self, name, "at least 1")
-        for name in ("burn_in", "probe"):
-            require(is_whole(getattr(self, name)) and getattr(self, name) >= 0, self, name, "zero or more")
-        for name in ("step_size", "prior_variance", "temperature", "noise"):
-            require(is_finite(getattr(self, name)) and getattr(self, name) > 0, self, name, "positive")
+        check_numbers(
+            self,
+            counts=("samples", "chains", "thin", "steps", "chunk", "draws_per_file"),
+            counts_or_zero=("burn_in", "probe"),
+            positive=("step_size", "prior_variance", "temperature", "noise"),
+            below_one=("jitter",),
+        )
         acceptance = self.target_acceptance
         require(is_finite(acceptance) and 0 < acceptance < 1, self, "target_acceptance", "in (0, 1)")
-        require(is_finite(self.jitter) and 0 <= self.jitter < 1, self, "jitter", "in [0, 1)")
         require(self.integrator in INTEGRATORS, self, "integrator", f"one of {', '.join(INTEGRATORS)}")
         require(not is_learned(likelihood_of(self)), self, "likelihood", "one that learns nothing")
         require(not self.adapt or self.burn_in > 0, self, "burn_in", "at least 1 to adapt the step size in")
@@ -135,7 +141,7 @@ def fit_hmc(
 
     Args:
         key: a `jax.random.key`; chain i uses `fold_in(key, i)` and nothing else.
-        model: init and apply; without running statistics, which no posterior is defined over.
+        model: init and apply; with a training mode or running statistics only as `models.frozen(model)`.
         data: a `Dataset`, or a pair (x, y).
         config: the settings.
         checkpoint: a folder for draws and checkpoints. A run found there is taken up where it was, or prolonged
@@ -166,6 +172,54 @@ def fit_hmc(
     """
     _check_installed()
     check_arguments("fit_hmc", key, model, config, HMC)
+    if has_training_mode(model) or (model.statistics and model.apply_train is None):
+        named = f"'{min(model.statistics)}' is a running statistic" if model.statistics else "it has dropout"
+        raise ModelError(
+            f"{model.name} does something else in training than in evaluation ({named}), so that it has no one "
+            "log-posterior; models.frozen(model) is sampled in evaluation mode, its statistics as they start"
+        )
+    if not model.statistics:
+        return _sample(key, model, data, config, checkpoint, on_progress, start, {})
+    held = _statistics(model, key, start)
+
+    def moving(params: Tree) -> Tree:
+        return unflatten({path: leaf for path, leaf in flatten(params).items() if path not in held})
+
+    inner = Model(
+        lambda key: moving(model.init(key)),
+        lambda params, x: model.apply(unflatten(flatten(params) | held), x),
+        name=model.name,
+    )
+    fit = _sample(key, inner, data, config, checkpoint, on_progress, None if start is None else moving(start), held)
+    many = {path: np.broadcast_to(leaf, (len(fit.posterior), *leaf.shape)) for path, leaf in held.items()}
+    posterior = Samples(unflatten(flatten(fit.posterior.params) | many))
+    return Fit((posterior,), fit.trace, fit.config, fit.likelihoods, probes=fit.probes)
+
+
+def _statistics(model: Model, key: jax.Array, start: Tree | None) -> dict[str, np.ndarray]:
+    """The statistics that a frozen network keeps: of the start where there is one, else as they begin."""
+    flat = flatten(initialise(model, key))
+    found = {path: np.asarray(leaf) for path, leaf in flat.items() if path in model.statistics}
+    for path, leaf in found.items() if start is not None else ():
+        given = np.asarray(flatten(start)[path])
+        one = given if given.ndim == leaf.ndim else given[0]
+        if (given != one).any():
+            raise ModelError(f"the chains start with different statistics '{path}'; give one start for all of them")
+        found[path] = one
+    return found
+
+
+def _sample(
+    key: jax.Array,
+    model: Model,
+    data: TrainingData,
+    config: HMC,
+    checkpoint: Path | str | None,
+    on_progress: Callable[[Progress], object] | None,
+    start: Tree | None,
+    held: dict[str, np.ndarray],
+) -> Fit[Samples, HMC]:
+    """Chains over all parameters of a model; `held` is what the network closes over besides."""
     likelihood = likelihood_of(config)
     arrays = training_arrays(data, likelihood)
     keys = jnp.stack([jax.random.fold_in(key, chain) for chain in range(config.chains)])
@@ -175,7 +229,7 @@ def fit_hmc(
     plan = chain_plan(config, model)
     chunks = cut(arrays.x, arrays.y, config.chunk)
     folder = None if checkpoint is None else Path(checkpoint)
-    run = {} if folder is None else _identity(key, config, arrays, positions, prior)
+    run = {} if folder is None else _identity(key, config, arrays, positions, prior, held)
     states, history = restore(folder, run, _checked(begin(plan, positions, chunks, prior)))
     if folder is not None and not history.rows:  # before any draws, which alone would belong to no run
         save(folder, run, states, history, [])
@@ -210,7 +264,9 @@ def fit_hmc(
             kept = []
         report()
     probes = np.stack(history.probes, 1)
-    return Fit((_posterior(folder, kept),), _trace(history.rows, probes), config, (likelihood,), probes=probes)
+    trace = _trace(history.rows, probes)
+    _warn_unmixed(float(trace["rhat_max"][-1]), probes)
+    return Fit((_posterior(folder, kept),), trace, config, (likelihood,), probes=probes)
 
 
 def chain_plan(config: HMC, model: Model) -> ChainPlan:
@@ -232,19 +288,25 @@ def chain_plan(config: HMC, model: Model) -> ChainPlan:
 
 
 def _identity(
-    key: jax.Array, config: HMC, arrays: Arrays, positions: Tree, prior: tuple[Tree, Tree] | None
+    key: jax.Array,
+    config: HMC,
+    arrays: Arrays,
+    positions: Tree,
+    prior: tuple[Tree, Tree] | None,
+    held: dict[str, np.ndarray],
 ) -> dict[str, Any]:
     """What makes two runs the same run: key, settings, data and start; a run may be prolonged, but not altered."""
     flat = flatten(positions)
     start = [zlib.crc32("/".join(flat).encode()), checksum(*flat.values())]
     found = identity_fields(replace(config, prior=None), OPERATIONAL)
-    found |= {"key": key_numbers(key), "data": checksum(arrays.x, arrays.y), "start": start}
+    found |= {"key": key_numbers(key), "data": checksum(*jax.tree.leaves(arrays.x), arrays.y), "start": start}
+    found |= {"held": checksum(*held.values())} if held else {}
     return found if prior is None else found | {"prior": checksum(*jax.tree.leaves(prior))}
 
 
 def _prior_moments(prior: Prior, model: Model, key: jax.Array) -> tuple[Tree, Tree]:
     """Centre and variance of every weight, as trees like the parameters."""
-    first, second = (model.init(jax.random.fold_in(jax.random.fold_in(key, n), INIT)) for n in (0, 1))
+    first, second = (initialise(model, jax.random.fold_in(key, n)) for n in (0, 1))
     start = natural_centre(first, find_gains(first, second))
     centre, variance = checked_moments(prior, start)
     return (
@@ -261,10 +323,8 @@ def _check_installed() -> None:
 
 
 def _positions(model: Model, keys: jax.Array, start: Tree | None) -> Tree:
-    params = [model.init(jax.random.fold_in(key, INIT)) for key in keys]
+    params = [initialise(model, key) for key in keys]
     for path, leaf in flatten(params[0]).items():
-        if path in model.statistics:
-            raise ModelError(f"'{path}' is a running statistic; HMC needs a model without them, such as norm='frn'")
         if not jnp.issubdtype(jnp.asarray(leaf).dtype, jnp.floating):
             raise ModelError(f"'{path}' holds {jnp.asarray(leaf).dtype}; HMC moves floating-point numbers alone")
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *params)
@@ -286,10 +346,12 @@ def _checked(states: ChainStates) -> ChainStates:
     return states
 
 
-def _probe_inputs(config: HMC, arrays: Arrays) -> jax.Array:
+def _probe_inputs(config: HMC, arrays: Arrays) -> Inputs:
     """A few inputs, of the test set where there is one; labels are not looked at."""
     inputs = arrays.x if arrays.x_test is None else arrays.x_test
-    return jnp.asarray(inputs[np.linspace(0, len(inputs) - 1, min(config.probe, len(inputs))).astype(int)])
+    count = count_of(inputs)
+    chosen = np.linspace(0, count - 1, min(config.probe, count)).astype(int)
+    return jax.tree.map(jnp.asarray, take(inputs, chosen))
 
 
 def _row(
@@ -311,6 +373,20 @@ def _trace(rows: list[dict[str, Any]], probes: np.ndarray) -> Trace:
     known = {"rhat_max": _over(np.max, rhat), "rhat_median": _over(np.median, rhat)}
     known |= {"ess_min": _over(np.min, ess), "ess_median": _over(np.median, ess)}
     return trace_of([*rows[:-1], rows[-1] | known])
+
+
+def _warn_unmixed(largest: float, probes: np.ndarray) -> None:
+    """Says once that the chains have not mixed; below 1.1 nothing is computed, nothing said."""
+    if not largest > USUAL:
+        return
+    chains, draws, *rest = probes.shape
+    bound = rhat_bound(chains, draws, int(np.prod(rest)))
+    if largest > bound:
+        warnings.warn(
+            f"the chains have not mixed: of the predictions the largest R-hat is {largest:.2f}, where independent "
+            f"draws would stay below {bound:.2f}; draw longer, take longer trajectories or more burn_in",
+            stacklevel=3,
+        )
 
 
 def _over(statistic: Callable[[np.ndarray], Any], values: np.ndarray) -> float:

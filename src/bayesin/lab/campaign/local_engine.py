@@ -107,7 +107,7 @@ class _Progress:
 def _train(pack: list[TrainTask], context: TaskContext, progress: _Progress) -> None:
     if progress.late:
         return
-    waiting = [task for task in pack if task_status(context.runs / task.name).state != "done"]
+    waiting = [task for task in pack if task_status(context.runs / task.name, thorough=True).state != "done"]
     progress.begin(waiting[0].title if waiting else pack[0].title)
     if len(waiting) > 1:
         # What stops one stops all; then each is run alone below, and the failure finds its owner.

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from ...errors import ArtifactError, BayesinError
-from ...files import remove_leftovers
-from ...json_files import plain, read_json, write_json
+from ...files import file_hash, remove_leftovers
+from ...json_files import expect, plain, read_json, write_json
 from ...locks import is_locked, locked
 from ..runs import LOCK, finished, now, provenance, reason
 from .task import Task, TaskContext
@@ -43,24 +43,29 @@ def perform(task: Task, context: TaskContext) -> TaskStatus:
     A task whose needs have failed fails with them. Two processes never do the same one: the second waits.
     """
     folder = context.runs / task.name
-    if (status := task_status(folder)).state == "done":  # whatever became of its needs
+    if (status := task_status(folder, thorough=True)).state == "done":  # whatever became of its needs
         return status
     if task.own_folder:
         return _perform_in_own_folder(task, folder, context)
     with locked(folder / LOCK, wait=True):
         remove_leftovers(folder)
-        if (status := task_status(folder)).state == "done":  # by another process, for which this one waited
+        if (
+            status := task_status(folder, thorough=True)
+        ).state == "done":  # by another process, while this one waited
             return status
         return _perform_and_record(task, folder, context)
 
 
-def task_status(folder: Path) -> TaskStatus:
-    """Reads how a task stands, without touching its folder; damaged files count as work not done."""
+def task_status(folder: Path, *, thorough: bool = False) -> TaskStatus:
+    """Reads how a task stands, without touching its folder; damaged files count as work not done.
+
+    With `thorough`, files are compared with their checksums; without, it is quick whatever their size.
+    """
     record = _record(folder)
     status = record.get("status")
     if status == "done":
         try:
-            numbers = _numbers(folder)
+            numbers = _numbers(folder, record, thorough)
         except ArtifactError:
             return TaskStatus("left")
         times = (record[name] for name in ("seconds", "share_seconds", "train_seconds") if name in record)
@@ -94,7 +99,11 @@ def _perform_and_record(task: Task, folder: Path, context: TaskContext) -> TaskS
     except Exception as error:
         return _write_failure(folder, record, error)
     seconds = time.perf_counter() - began
+    kept = [
+        path for path in sorted(folder.iterdir()) if path.is_file() and path.name not in (LOCK, "provenance.json")
+    ]
     record |= {"status": "done", "ended": now(), "seconds": round(seconds, 3)}
+    record["files"] = {path.name: file_hash(path) for path in kept}
     write_json(folder / "provenance.json", record)
     return TaskStatus("done", numbers, None, seconds, record)
 
@@ -118,11 +127,15 @@ def _record(folder: Path) -> dict[str, Any]:
     return {}
 
 
-def _numbers(folder: Path) -> dict[str, Any]:
+def _numbers(folder: Path, record: dict[str, Any], thorough: bool) -> dict[str, Any]:
     """Training runs call their numbers results, and are done only where others find their posteriors."""
     if (folder / "results.json").is_file():
-        return finished(folder).results
-    return read_json(folder / "numbers.json")
+        return finished(folder, thorough=thorough).results
+    sums = expect(record, {"files?": {str: str}}, str(folder / "provenance.json")).get("files", {})
+    for name, digest in sums.items() if thorough else ():
+        if Path(name).name != name or file_hash(folder / name) != digest:
+            raise ArtifactError(f"{folder / name} was changed or damaged")
+    return read_json(folder / "numbers.json", dict)
 
 
 def _check_needs(task: Task, context: TaskContext) -> None:

@@ -43,7 +43,7 @@ def run_ray(
     """
     todo = topological_order(tasks)
     runs = Path(runs).resolve()
-    left = [task for task in todo if task_status(runs / task.name).state != "done"]
+    left = [task for task in todo if task_status(runs / task.name, thorough=True).state != "done"]
     if left:
         _run(left, len(todo), runs, _connected(address), _text(root), on_event)
     return {task.name: task_status(runs / task.name) for task in todo}

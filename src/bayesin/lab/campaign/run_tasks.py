@@ -15,8 +15,9 @@ import jax
 import numpy as np
 
 from ...inference import HMC, VI, Progress, Training
+from ...randomness import seed_key
 from ...symmetry import transpositions
-from ..runs import Measured, RunConfig, align_pair, measure_barriers, run, run_together
+from ..runs import CostName, Measured, RunConfig, align_pair, measure_barriers, run, run_together
 from .task import Resources, Task, TaskContext
 
 VARYING = ("prior_variance", "temperature", "learning_rate", "noise")  # what may differ within one program
@@ -81,7 +82,7 @@ class PairTask(RunTask):
     taus: int = 25
     train_samples: int = 0  # draws on the training set; 0: not measured there
     restarts: int = 1
-    cost: str = "wasserstein"
+    cost: CostName = "wasserstein"
 
     kind = "pair"
 
@@ -92,7 +93,7 @@ class PairTask(RunTask):
 
     def perform(self, folder: Path, context: TaskContext) -> dict[str, Any]:
         data, model = context.prepared(self.config)
-        key = jax.random.fold_in(jax.random.key(self.config.key), 1_000 * self.first + self.second)
+        key = jax.random.fold_in(seed_key(self.config.key), 1_000 * self.first + self.second)
         context.tell("aligning")
         pair = context.pair(self.config, self.first, self.second)
         aligned = align_pair(pair, key=key, cost=self.cost, restarts=self.restarts)

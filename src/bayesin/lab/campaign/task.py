@@ -15,12 +15,22 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
-from ...data import Dataset, load
+from ...data import Dataset, stratified
 from ...json_files import json_text, plain
 from ...models import Model
-from ...symmetry import PermutationSpec
-from ..runs import PosteriorPair, RunConfig, build_model, discover_and_verify, find_posterior, read_posterior
+from ...symmetry import Apply, PermutationSpec
+from ..runs import (
+    PosteriorPair,
+    RunConfig,
+    build_model,
+    discover_and_verify,
+    find_posterior,
+    load_run_data,
+    read_posterior,
+)
 
 
 @dataclass(frozen=True)
@@ -44,17 +54,34 @@ class TaskContext:
         self._data: dict[Any, Dataset] = {}
         self._models: dict[Any, Model] = {}
         self._specs: dict[Any, PermutationSpec] = {}
+        self._applies: dict[Any, Apply] = {}
         self._lock = threading.RLock()
 
     def prepared(self, config: RunConfig) -> tuple[Dataset, Model]:
         """Data and network of a run."""
         with self._lock:
-            source = (config.data, config.limit, config.normalise)
+            source = config.about_data
             if source not in self._data:
-                self._data[source] = load(config.data, self.root, config.limit, normalise=config.normalise)
+                self._data[source] = load_run_data(source, self.root)
             if config.network not in self._models:
                 self._models[config.network] = build_model(config, self._data[source])
             return self._data[source], self._models[config.network]
+
+    def apply_as_trained(self, config: RunConfig) -> Apply:
+        """The network of a run in the precision in which it was trained, for what takes many passes."""
+        compute = getattr(config.training, "compute", "float32")
+        with self._lock:
+            place = (config.network, compute)
+            if place not in self._applies:
+                self._applies[place] = in_precision(self.prepared(config)[1].apply, compute)
+            return self._applies[place]
+
+    def held_out(self, config: RunConfig, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Training examples that a run with a limit did not see, spread evenly over those."""
+        whole = self.prepared(dataclasses.replace(config, limit=None))[0]
+        unseen = np.setdiff1d(np.arange(len(whole.y_train)), stratified(whole.y_train, config.limit))
+        chosen = unseen[:: max(1, len(unseen) // count)][:count]
+        return whole.x_train[chosen], whole.y_train[chosen]
 
     def spec(self, config: RunConfig) -> PermutationSpec:
         """The symmetry of the network of a run."""
@@ -116,6 +143,16 @@ class Task(ABC):
     def name(self) -> str:
         """The name of its folder."""
         return f"{self.kind}-{self.hash}"
+
+
+def in_precision(apply: Apply, compute: str) -> Apply:
+    """A network that computes in another precision; its outputs are float32."""
+    if compute == "float32":
+        return apply
+    narrow = lambda tree: jax.tree.map(  # noqa: E731
+        lambda leaf: leaf.astype(compute) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf, tree
+    )
+    return lambda params, x: apply(narrow(params), narrow(x)).astype(jnp.float32)
 
 
 def topological_order(tasks: Iterable[Task]) -> list[Task]:

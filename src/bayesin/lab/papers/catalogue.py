@@ -11,6 +11,7 @@ from .rossi2023.presets import PRESETS
 from .rossi2023.prior import PRIOR
 from .rossi2023.recurrent import RECURRENT
 from .rossi2023.regime import REGIME
+from .rossi2023.remedies import REMEDIES
 from .rossi2023.temperature import TEMPERATURE
 from .rossi2023.timings import TIMINGS
 from .rossi2023.width import WIDTH
@@ -22,6 +23,7 @@ from .xiao2023.transpositions import TRANSPOSITIONS
 
 ROSSI2023 = (
     *(BARRIERS, WIDTH, PRIOR, TEMPERATURE, KL, TIMINGS, CIFAR100, PLANE, REGIME, PRESETS, CONDITIONS),
+    REMEDIES,
     RECURRENT,  # left to future work there
 )
 XIAO2023 = (TABLE1, TRANSPOSITIONS, DYNAMICS, STDS, PRUNING, LONG_CHAINS)

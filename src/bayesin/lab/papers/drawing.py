@@ -9,8 +9,9 @@ from ..report import KINDS
 from .reproduction import Record
 from .verdicts import barrier_values
 
-BLUE, DARK_BLUE, ORANGE, GREEN, GREY = "#0072B2", "#003a5c", "#D55E00", "#009E73", "#7a7a7a"
-YELLOW = "#E69F00"
+# The colours of paths are those of every figure and page; what is no path has one of the others.
+ORANGE, BLUE, GREEN = (str(KINDS[kind]["color"]) for kind in ("naive", "aligned", "rescaled"))
+SLATE, DARK_SLATE, PURPLE, OCHRE, GREY = "#5b6b82", "#2c3848", "#6a51a3", "#a8761b", "#7a7a7a"
 
 
 def curves(axis: Any, pairs: Sequence[Record], part: str = "test") -> None:
@@ -26,6 +27,16 @@ def curves(axis: Any, pairs: Sequence[Record], part: str = "test") -> None:
             axis.plot(measured[0]["taus"], mean, **look)
     axis.set(xlabel="position on the path, τ", xlim=(0, 1))
     axis.set_ylim(bottom=0)
+
+
+def curves_of_cases(figure: Any, cases: Mapping[str, Sequence[Record]], *, one_scale: bool) -> None:
+    """A panel of `curves` for each case under its name, side by side; on one scale of losses if so asked."""
+    axes = figure.subplots(1, max(1, len(cases)), squeeze=False, sharey=one_scale)[0]
+    for axis, (title, pairs) in zip(axes, cases.items(), strict=False):
+        curves(axis, pairs)
+        axis.set_title(title)
+    axes[0].set_ylabel("test loss (nats)")
+    legend(figure, axes[0])
 
 
 def barriers_against(axis: Any, groups: Mapping[float, Sequence[Record]]) -> None:
@@ -58,9 +69,9 @@ def barrier_scale(axis: Any, tallest: float) -> None:
 
 def bars(axis: Any, means: Sequence[Any], values: Sequence[Any], **options: Any) -> None:
     """Horizontal bars for means, with every value as a point."""
-    axis.barh(range(len(means)), means, color=BLUE, height=0.66, alpha=0.6)
+    axis.barh(range(len(means)), means, color=SLATE, height=0.66, alpha=0.6)
     for place, of_place in enumerate(values):
-        axis.plot(of_place, [place] * len(of_place), linestyle="", marker=".", color=DARK_BLUE, **options)
+        axis.plot(of_place, [place] * len(of_place), linestyle="", marker=".", color=DARK_SLATE, **options)
 
 
 def bar_labels(axis: Any, labels: Sequence[str]) -> None:

@@ -1,14 +1,24 @@
 """From a name to a figure with verdicts: do the tasks, collect what they left, judge, draw and write it down."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError
 from ...json_files import plain
-from ..campaign import Event, Task, TaskStatus, as_seconds, run_local, run_ray, topological_order, write_ledger
+from ..campaign import (
+    Event,
+    Task,
+    TaskStatus,
+    as_seconds,
+    run_local,
+    run_ray,
+    task_status,
+    topological_order,
+    write_ledger,
+)
 from ..runs import now, provenance
 from .catalogue import find
 from .reproduction import SCALES
@@ -28,6 +38,7 @@ def reproduce(
     address: str | None = None,
     workers: int = 0,
     minutes: float | None = None,
+    only: Sequence[str] = (),
     on_event: Callable[[Event], Any] | None = None,
 ) -> dict[str, Any]:
     """Regenerates a figure or table of the papers; what was done before is not done again.
@@ -42,6 +53,7 @@ def reproduce(
         address: of a Ray cluster.
         workers: threads of the local engine beside training.
         minutes: the local engine begins no task after so long; the figure is drawn from what is done.
+        only: words; tasks whose title holds none of them are left for another call, unless one with them needs them.
         on_event: called as work goes on.
 
     Returns:
@@ -54,12 +66,16 @@ def reproduce(
     if engine not in ENGINES:
         raise ConfigError(f"there is no engine '{engine}'; choose {' or '.join(ENGINES)}")
     tasks = topological_order(reproduction.tasks(scale))
+    chosen = [task for task in tasks if not only or any(word in task.title for word in only)]
+    if not chosen:
+        raise ConfigError(f"no task of '{name}' has {' or '.join(map(repr, only))} in its title")
     write_ledger(f"{name}-{scale}", tasks, runs)
     if engine == "ray":
-        status = run_ray(tasks, runs, root=root, address=address, on_event=on_event)
+        run_ray(chosen, runs, root=root, address=address, on_event=on_event)
     else:
         seconds = None if minutes is None else 60 * minutes
-        status = run_local(tasks, runs, root=root, workers=workers, seconds=seconds, on_event=on_event)
+        run_local(chosen, runs, root=root, workers=workers, seconds=seconds, on_event=on_event)
+    status = {task.name: task_status(runs / task.name) for task in tasks}
     records = [_record(task, status[task.name]) for task in tasks]
     result = {
         "format": FORMAT,

@@ -10,26 +10,36 @@ from ...files import read_bytes
 from ..report import card, publish
 from .catalogue import find
 
-VERDICTS = ("confirmed", "partly", "not confirmed", "not measured")
+DRAWN = "Drawn from the numbers in the file below."
+VERDICTS = ("confirmed", "partly", "not confirmed", "not decided", "not measured")
 
 
-def write_page_of(out: Path, result: Mapping[str, Any], figures: Sequence[Path]) -> Path:
+Panels = Sequence[Mapping[str, Any]]
+
+
+def write_page_of(
+    out: Path, result: Mapping[str, Any], figures: Sequence[Path], panels: Panels | None = None
+) -> Path:
     """Writes `report.json` and `report.html` beside the numbers and the figure, where one was drawn."""
     files = {f"{result['name']}.json": "all numbers"} | {path.name: "the figure" for path in figures}
     svg = next((read_bytes(path) for path in figures if path.suffix == ".svg"), None)
-    return publish(out, report_of(result, svg), files)
+    return publish(out, report_of(result, svg, panels), files)
 
 
-def report_of(result: Mapping[str, Any], svg: bytes | None) -> dict[str, Any]:
-    """The report of a reproduction, with its figure where there is one."""
+def report_of(result: Mapping[str, Any], svg: bytes | None, panels: Panels | None = None) -> dict[str, Any]:
+    """The report of a reproduction, with its figure where there is one: as panels, or else as a picture."""
     name, devices = str(result["name"]), ", ".join(result["devices"]) or "this machine"
     return {
-        "title": f"{name}: {result['claim']}",
+        "title": f"{name}: {found_in_words(result['findings'])}",
         "name": f"{name}, {result['scale']}",
-        "lead": [f"{result['source']}. Scale: {result['scale']}, on {devices}."],
+        "lead": [
+            f"The claim: {result['claim']}.",
+            f"{result['source']}. Scale: {result['scale']}, on {devices}.",
+        ],
         "summary": _summary(result["findings"]),
         "claims": [dict(finding) for finding in result["findings"]],
-        "pictures": [] if svg is None else [_picture(result, svg)],
+        "panels": {"says": DRAWN, "panels": panels} if panels else {},
+        "pictures": [] if svg is None or panels else [_picture(result, svg)],
         "tables": _tables(result),
         "run": {
             "config": {"name": name, "scale": result["scale"], "tasks": len(result["records"])}
@@ -37,6 +47,22 @@ def report_of(result: Mapping[str, Any], svg: bytes | None) -> dict[str, Any]:
             "provenance": dict(result["provenance"]),
         },
     }
+
+
+def found_in_words(findings: Sequence[Mapping[str, str]]) -> str:
+    """What became of the claims, in a few words.
+
+    Example:
+        >>> found_in_words([{"verdict": "confirmed"}, {"verdict": "partly"}, {"verdict": "confirmed"}])
+        '2 of 3 claims confirmed, 1 partly'
+        >>> found_in_words([{"verdict": "not confirmed"}])
+        'the claim is not confirmed'
+    """
+    counts = Counter(finding["verdict"] for finding in findings)
+    if len(findings) == 1:
+        return f"the claim is {findings[0]['verdict']}" + (" confirmed" if counts["partly"] else "")
+    others = [f"{counts[verdict]} {verdict}" for verdict in VERDICTS[1:] if counts[verdict]]
+    return ", ".join([f"{counts['confirmed'] or 'none'} of {len(findings)} claims confirmed", *others])
 
 
 def _summary(findings: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
@@ -53,7 +79,7 @@ def _picture(result: Mapping[str, Any], svg: bytes) -> dict[str, str]:
         "title": str(result["source"]),
         "image": "data:image/svg+xml;base64," + base64.b64encode(svg).decode(),
         "label": str(result["claim"]),
-        "says": "Drawn from the numbers in the file below.",
+        "says": DRAWN,
     }
 
 

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ArtifactError, BayesinError
+from ...file_sets import replaced_together
 from ...files import write_bytes
 from ...json_files import expect, json_text, read_json
-from ..report import FORMATS, save, style
+from ..report import FORMATS, panels_of, save, style
 from . import drawing
 from .catalogue import find
 from .reproduction import SCALES, Finding, Record, Reproduction
@@ -74,13 +75,24 @@ def judged(result: Mapping[str, Any]) -> dict[str, Any]:
 @style()
 def draw(result: Mapping[str, Any], stem: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
     """Draws a figure from saved numbers."""
+    return save(_figure(result), stem, formats)
+
+
+def _figure(result: Mapping[str, Any]) -> Any:
     from matplotlib.figure import Figure
 
     reproduction = find(str(result["name"]))
     figure = Figure(figsize=reproduction.size, layout="constrained")
     reproduction.draw(figure, result["records"])
     drawing.failures(figure, result["records"])
-    return save(figure, stem, formats)
+    return figure
+
+
+@style()
+def _drawn(result: Mapping[str, Any], stem: Path) -> tuple[list[Path], list[dict[str, Any]] | None]:
+    """The files of a figure, and its panels for the page, from one drawing."""
+    figure = _figure(result)
+    return save(figure, stem), panels_of(figure)
 
 
 def write_reproduction(result: Mapping[str, Any], out: Path, *, source: Path | None = None) -> dict[str, Any]:
@@ -97,16 +109,20 @@ def write_reproduction(result: Mapping[str, Any], out: Path, *, source: Path | N
         ArtifactError: `result` is not what `reproduce` writes.
     """
     result = judged(result)
-    numbers = out / f"{result['name']}.json"
-    if source is None or numbers.resolve() != source.resolve():
-        write_bytes(numbers, as_text(result).encode())
-    figures: list[Path] = []
-    with _damage_in_one_line(result):
+    name = str(result["name"])
+    is_source = source is not None and (out / f"{name}.json").resolve() == source.resolve()
+    gone = ("report.json", "report.html", *(f"{name}.{ending}" for ending in FORMATS))
+    with replaced_together(out, gone=gone) as place, _damage_in_one_line(result):
+        numbers = write_bytes(place / f"{name}.json", as_text(result).encode())
+        figures: list[Path] = []
+        panels = None
         if find_spec("matplotlib") is None:
             warnings.warn("no figure is drawn: pip install matplotlib", stacklevel=2)
         else:
-            figures = draw(result, out / str(result["name"]))
-        write_page_of(out, result, figures)
+            figures, panels = _drawn(result, place / name)
+        write_page_of(place, result, figures, panels)
+        if is_source:
+            numbers.unlink()
     return result
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from ...data import Dataset
 from ...errors import ConfigError, PosteriorError
 from ...evaluation import Barrier, Plane, plane
+from ...inputs import take
 from ...models import Model
 from ...paths import is_point
 from ...posteriors import Gaussian
@@ -81,7 +82,7 @@ class MeasuredPair:
         """The set whose numbers are shown first, in words, and its paths that are no control."""
         name = "test" if "test" in self.barriers else next(iter(self.barriers))
         return SETS[name], {
-            kind: curve for kind, curve in self.barriers[name].items() if kind in ("naive", "aligned")
+            kind: curve for kind, curve in self.barriers[name].items() if kind in ("naive", "aligned", "rescaled")
         }
 
 
@@ -104,13 +105,13 @@ def with_plane(
     if measured.aligned is None:
         return measured
     pair, data, model = measured.pair, measured.data, measured.model
-    count = min(len(data.x_test), PLANE_EXAMPLES)
+    count = min(len(data.y_test), PLANE_EXAMPLES)
     side = int(np.clip(np.sqrt(work / (PLANE_SAMPLES * count)), *PLANE_SIDES))
     try:
         landscape = plane(
             [pair.target, pair.source, measured.aligned.alignment.posterior],
             model.apply,
-            (data.x_test[:count], data.y_test[:count]),
+            take((data.x_test, data.y_test), slice(count)),
             key=key,
             prior_variance=1.0,  # the page shows the likelihood alone
             resolution=side,
@@ -142,13 +143,27 @@ def write_barrier_report(
         files: further files of the folder that the page links to, with a word on each.
     """
     report = {
-        "title": "From one network to another" if measured.points else "From one posterior to another",
+        "title": title_of(measured),
         "lead": _lead(measured),
         "summary": _summary(measured),
         **pair_sections(measured, _how(measured)),
         "run": run_section(config, provenance(), seconds),
     }
     return publish(folder, report, dict(files) | draw_figures(folder, report))
+
+
+def title_of(measured: MeasuredPair) -> str:
+    """What was found between the two, in one line."""
+    between, kinds = f"between two {'networks' if measured.points else 'posteriors'}", measured.headline[1]
+    naive, aligned = kinds["naive"], kinds.get("aligned")
+    if naive.value <= 2 * naive.standard_error:
+        return f"No barrier {between}"
+    if aligned is None:
+        return f"A barrier of {naive.value:.2f} nats {between}"
+    if aligned.value >= naive.value:
+        return f"Alignment does not lower the barrier {between}"
+    share = np.floor(1000 * (1 - aligned.value / naive.value)) / 10  # rounded down: 100 % is only for all of it
+    return f"Alignment takes away {share:.1f}\u00a0% of the barrier {between}"
 
 
 def pair_sections(measured: MeasuredPair, how: str) -> dict[str, Any]:
@@ -173,7 +188,8 @@ def pair_sections(measured: MeasuredPair, how: str) -> dict[str, Any]:
         sections["plane"] = plane_section(measured.plane, measured.plane_examples, losses, ENDS)
     if measured.aligned is not None and spec.sizes:
         moved = marginal(measured.aligned.alignment.posterior)
-        section = alignment_section(first, second, moved, measured.aligned.alignment, spec, exclude=exclude)
+        found = measured.aligned
+        section = alignment_section(first, second, moved, found.alignment, spec, sweeps=found.sweeps, exclude=exclude)
         sections["alignment"] = section | {"says": [how]}
     return sections
 
@@ -204,7 +220,7 @@ def _lead(measured: MeasuredPair) -> list[str]:
     share = f", {100 * aligned.value / naive.value:.1f} % of that" if naive.value > 0 else ""
     return [
         f"{text} With the units of the second in the order that best fits the first, which changes nothing about "
-        f"what it computes, {aligned.value:.3f} nats are left{share}."
+        f"what it computes, {aligned.value:.3f} nats are left{share}.{about_rescaled(kinds)}"
     ]
 
 
@@ -216,6 +232,16 @@ def _summary(measured: MeasuredPair) -> list[dict[str, str]]:
         cards.append(card("Accuracy", first, "", f"of the first, {where}; the second: {last}"))
         cards.append(half_way_card(kinds))
     return cards if measured.aligned is None else [*cards, moved_card(measured.aligned)]
+
+
+def about_rescaled(kinds: Mapping[str, Barrier]) -> str:
+    """A sentence on the third path, where it was measured."""
+    if "rescaled" not in kinds:
+        return ""
+    return (
+        " Half-way, units vary less than at either end; on the path that gives each its spread back "
+        f"{kinds['rescaled'].value:.3f} nats are left."
+    )
 
 
 def barrier_cards(kinds: Mapping[str, Barrier], where: str) -> list[dict[str, str]]:

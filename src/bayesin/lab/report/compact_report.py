@@ -90,10 +90,12 @@ def _lead(report: CompactReport) -> list[str]:
     )
     if "compact" not in report.scores:
         return [text]
-    direct, compact = report.scores["direct"], report.scores["compact"]
+    samples, direct, compact = (report.scores[name] for name in ("samples", "direct", "compact"))
     return [
         f"{text} One Gaussian around them predicts the class of the samples for {percent(compact.agreement)} of the "
-        f"test examples; fitted to the samples as they came it does so for {percent(direct.agreement)}."
+        f"test examples; fitted to the samples as they came it does so for {percent(direct.agreement)}. Its NLL is "
+        f"{compact.nll:.3f} nats and its calibration error {compact.ece:.3f}, those of the samples "
+        f"{samples.nll:.3f} and {samples.ece:.3f}."
     ]
 
 
@@ -109,6 +111,8 @@ def _summary(report: CompactReport) -> list[dict[str, str]]:
         cards.append(card("Agreement", percent(compact.agreement), "", note))
         note = f"of the Gaussian; the samples: {percent(samples.accuracy)}"
         cards.append(card("Test accuracy", percent(compact.accuracy), "", note))
+        note = f"of the Gaussian; the samples: {samples.nll:.3f}"
+        cards.append(card("Test NLL", f"{compact.nll:.3f}", "nats", note))
     total = compacted.total
     cards.append(card("Transpositions", f"{total.mean():.1f}", "a sample", f"from {total.min()} to {total.max()}"))
     return cards

@@ -16,7 +16,8 @@ def check_consistency(report: Mapping[str, Any]) -> None:
         for kind, curve in kinds.items():
             _check_curve(curve, f"barrier.sets.{name}.{kind}")
     checks = {"walk": _check_walk, "plane": _check_plane, "alignment": _check_alignment}
-    checks |= {"compact": _check_compact, "posterior": _check_posterior}
+    checks |= {"compact": _check_compact, "evaluation": _check_evaluation}
+    checks |= {"posterior": _check_posterior, "panels": _check_panels}
     for section, check in checks.items():
         if report.get(section):
             check(report[section])
@@ -35,7 +36,7 @@ def _check_curve(curve: Mapping[str, Any], where: str) -> None:
 
 def _check_walk(walk: Mapping[str, Any]) -> None:
     taus, classes = len(walk["taus"]), len(walk["classes"])
-    kinds = [kind for kind in ("naive", "aligned") if walk.get(kind)]
+    kinds = [kind for kind in ("naive", "aligned", "rescaled") if walk.get(kind)]
     _need(taus > 0 and classes > 0 and bool(kinds), "walk", "needs taus, classes and at least one path")
     images = walk.get("images") or {}
     shown = len(images.get("labels", []))
@@ -74,6 +75,10 @@ def _check_alignment(alignment: Mapping[str, Any]) -> None:
     similarity, correlation = (alignment.get(name) or {} for name in ("similarity", "correlation"))
     agree = not similarity or not correlation or set(similarity) == set(correlation)
     _need(agree, "alignment.correlation", "names other groups than similarity")
+    for group, matrices in similarity.items():
+        rows, where = len(matrices["before"]), f"alignment.similarity.{group}"
+        every = [matrices["before"], matrices["after"], *matrices.get("between", [])]
+        _need(all(_is_matrix(matrix, rows, rows) for matrix in every), where, "needs square matrices of one size")
     _check_stds(alignment.get("stds"), "alignment.stds")
 
 
@@ -81,6 +86,14 @@ def _check_compact(section: Mapping[str, Any]) -> None:
     counts = {len(group["transpositions"]) for group in section.get("groups") or []}
     _need(len(counts) <= 1, "compact.groups", "must count as many samples each")
     _check_stds(section.get("stds"), "compact.stds")
+
+
+def _check_evaluation(section: Mapping[str, Any]) -> None:
+    fits = all(len(row["values"]) == len(section["columns"]) for row in section["rows"])
+    _need(fits, "evaluation.rows", "must be as long as columns")
+    for name in ("reliability", "selective", "entropy", "coverage"):
+        lines = section.get(name) or []
+        _need(all(len(line["x"]) == len(line["y"]) for line in lines), f"evaluation.{name}", "needs as many x as y")
 
 
 def _check_stds(stds: Mapping[str, Any] | None, where: str) -> None:
@@ -101,6 +114,28 @@ def _check_posterior(posterior: Mapping[str, Any]) -> None:
         _need(all(map(_are_quantiles, layer["std"] + layer["snr"])), where, "has quantiles that fall")
     for number, group in enumerate(posterior.get("units") or []):
         _need(len(group["pruned"]) == count, f"posterior.units[{number}]", f"needs {count} counts")
+
+
+def _check_panels(section: Mapping[str, Any]) -> None:
+    for number, panel in enumerate(section["panels"]):
+        where = f"panels.panels[{number}]"
+        for name in ("x", "y"):
+            ends, log = panel[name]["range"], panel[name]["scale"] == "log"
+            _need(
+                len(ends) == 2 and (not log or min(ends) > 0), f"{where}.{name}.range", "must be two numbers that fit"
+            )
+            pairs = all(
+                len(tick) == 2 and isinstance(tick[0], int | float) for tick in panel[name].get("ticks") or []
+            )
+            _need(pairs, f"{where}.{name}.ticks", "must be pairs of a number and a text")
+        for mark in panel["marks"]:
+            x, y = (mark.get(name) or [] for name in ("x", "y"))
+            fits = bool(x or y) if mark["kind"] == "rule" else bool(x) and bool(y)
+            if mark["kind"] == "image":
+                fits = fits and _is_matrix(mark.get("z"), len(y), len(x))
+            elif mark["kind"] != "rule":
+                fits = fits and len(x) == len(y)
+            _need(fits, f"{where}.marks", "needs coordinates that fit each other")
 
 
 def _is_matrix(value: Any, rows: int, columns: int) -> bool:

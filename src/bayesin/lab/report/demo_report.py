@@ -4,7 +4,16 @@ from pathlib import Path
 from typing import Any
 
 from ..demo import TEST, Demo
-from .barrier_report import MeasuredPair, barrier_cards, draw_figures, half_way_card, moved_card, pair_sections
+from .barrier_report import (
+    MeasuredPair,
+    about_rescaled,
+    barrier_cards,
+    draw_figures,
+    half_way_card,
+    moved_card,
+    pair_sections,
+    title_of,
+)
 from .document import card, percent, run_section
 from .page import publish
 
@@ -31,7 +40,7 @@ def write_demo_report(out: Path | str, demo: Demo) -> Path:
         prior_variance=demo.settings.training.prior_variance,
     )
     report = {
-        "title": "Two posteriors, one basin",
+        "title": title_of(measured),
         "lead": _lead(demo),
         "summary": _summary(demo),
         **pair_sections(measured, _how(demo)),
@@ -49,7 +58,7 @@ def _lead(demo: Demo) -> list[str]:
         f"between them stands a barrier of {naive.value:.2f} nats.",
         "The hidden units of a network have no order of their own. Put those of the second network in the order that "
         "best fits the first, which changes nothing about what it computes, and walk again: the barrier is "
-        f"{aligned.value:.3f} nats{share}.",
+        f"{aligned.value:.3f} nats{share}.{about_rescaled(demo.barriers[TEST])}",
     ]
 
 

@@ -2,7 +2,8 @@
 
     {"format": "bayesin-report", "version": 1, "title": …, "lead": […], "summary": [card, …],
      "barrier": {"sets": {"test": {"naive": curve, "aligned": curve}, …}},
-     "walk": …, "plane": …, "alignment": …, "compact": …, "posterior": …, "tables": […], "run": …, "files": […]}
+     "walk": …, "plane": …, "alignment": …, "compact": …, "evaluation": …, "posterior": …,
+     "tables": […], "run": …, "files": […]}
 
 Every section may be absent; the functions of `sections` make them. Numbers are rounded to six significant
 digits and what is not finite is null.
@@ -13,13 +14,19 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ArtifactError
+from ...file_sets import check_one_making
 from ...json_files import expect, plain, read_json, write_json
 from .consistency import check_consistency
 
 NAME, BARRIER_NAME = "report.json", "barrier.json"
 FORMAT, VERSION = "bayesin-report", 1
 BARRIER_FORMAT = "bayesin-barrier"  # of the file that `bayesin barrier` writes
-LABELS = {"naive": "Barrier, not aligned", "aligned": "Barrier, aligned", "mixture": "Mixture, control"}
+LABELS = {
+    "naive": "Barrier, not aligned",
+    "aligned": "Barrier, aligned",
+    "rescaled": "Barrier, aligned and rescaled",
+    "mixture": "Mixture, control",
+}
 DIGITS = 6
 
 # What the page relies on (see `files.expect`): the members that a section cannot do without, and the kinds of all.
@@ -48,7 +55,17 @@ _STDS = {
     **_optional(str, "scale", "says"),
 }
 _POINT = {"name": str, "role?": str, "x": float, "y": float, **_optional(_NUMBER, "nll", "distance")}
+_LINE = {"name": str, "x": _NUMBERS, "y": _NUMBERS, "count?": _NUMBERS}
 _GROUP = {"name": str, "size": _NUMBER}
+_AXIS = {"label": str, "scale": str, "range": [float], "ticks?": [[object]]}
+_MARK = {
+    "kind": str,
+    **_optional(str, "colour", "label", "dash", "symbol", "mode"),
+    **_optional(_NUMBERS, "x", "y"),
+    "z?": _MATRIX,
+    "lying?": bool,
+    **_optional(_NUMBER, "thick", "width"),
+}
 _REPORT = {
     **_optional(str, "title", "name"),
     "lead?": [str],
@@ -57,7 +74,7 @@ _REPORT = {
     "walk?": {
         "classes": [str],
         "taus": _NUMBERS,
-        **_optional([_STEP], "naive", "aligned"),
+        **_optional([_STEP], "naive", "aligned", "rescaled"),
         "images?": {"shape": [int], "labels": [int], "pixels": _MATRIX, "says?": str},
     },
     "plane?": {
@@ -70,15 +87,20 @@ _REPORT = {
         "start?": str,
         "unaligned?": _NUMBER,
         "groups?": [_GROUP | {"moved": _NUMBER, "transpositions": _NUMBER}],
-        "similarity?": {str: {"before": _MATRIX, "after": _MATRIX}},
+        "similarity?": {str: {"before": _MATRIX, "after": _MATRIX, "between?": [_MATRIX]}},
         "correlation?": {str: {"before": _NUMBERS, "after": _NUMBERS}},
         "stds?": _STDS,
     },
     "compact?": {
         "says?": [str],
-        "scores?": [{"name": str, **_optional(_NUMBER, "agreement", "total_variation", "accuracy")}],
+        "scores?": [{"name": str, **_optional(_NUMBER, "agreement", "total_variation", "accuracy", "nll", "ece")}],
         "groups?": [_GROUP | {"transpositions": _NUMBERS}],
         "stds?": _STDS,
+    },
+    "evaluation?": {
+        "columns": [str],
+        "rows": [{"name": str, "values": [str]}],
+        **_optional([_LINE], "reliability", "selective", "entropy", "coverage"),
     },
     "posterior?": {
         "says?": [str],
@@ -89,6 +111,7 @@ _REPORT = {
         "pruned_says?": str,
     },
     "claims?": [_optional(str, "claim", "paper", "ours", "verdict", "reason")],
+    "panels?": {"says?": str, "panels": [{"title": str, "x": _AXIS, "y": _AXIS, "marks": [_MARK]}]},
     "pictures?": [_optional(str, "title", "image", "label", "says")],
     "tables?": [{**_optional(str, "title", "says"), "columns": [str], "rows": [[object]]}],
     "run?": {**_optional({str: object}, "config", "provenance"), "seconds?": [{"name?": str, "seconds?": _NUMBER}]},
@@ -107,6 +130,7 @@ def write_report(folder: Path | str, report: Mapping[str, Any]) -> Path:
 def read_report(place: Path | str) -> dict[str, Any]:
     """Reads the `report.json` of a run folder, or a file of `bayesin barrier`; refuses what no page could show."""
     path = Path(place) if Path(place).is_file() else Path(place) / NAME
+    check_one_making(path.parent)
     if not path.is_file() and (Path(place) / BARRIER_NAME).is_file():  # measured without a page
         path = Path(place) / BARRIER_NAME
     if not path.is_file():

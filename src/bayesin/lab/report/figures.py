@@ -20,10 +20,12 @@ from ...json_files import plain, write_json
 from .document import DIGITS
 
 FORMATS = ("svg", "pdf", "png")
+# One colour for each kind of path, in every figure and on the page (assets/page.css); nothing else is drawn in them.
 KINDS = {
     "naive": {"color": "#D55E00", "linestyle": "--", "marker": "D", "label": "without alignment"},
     "aligned": {"color": "#0072B2", "linestyle": "-", "marker": "o", "label": "after alignment"},
-    "mixture": {"color": "#009E73", "linestyle": ":", "marker": "s", "label": "mixture, a control"},
+    "rescaled": {"color": "#009E73", "linestyle": "-.", "marker": "^", "label": "aligned and rescaled"},
+    "mixture": {"color": "#CC79A7", "linestyle": ":", "marker": "s", "label": "mixture, a control"},
 }
 MEASURES = (("nll", "loss (nats)", 1), ("accuracy", "accuracy (%)", 100), ("ece", "ECE (points)", 100))
 
@@ -90,12 +92,11 @@ def plane_figure(section: Mapping[str, Any], stem: Path | str) -> list[Path]:
     filled = axis.contourf(x, y, loss, levels=levels, cmap="cividis_r", extend=extend)
     axis.contour(x, y, loss, levels=levels, colors="0.4", linewidths=0.4)
     points = {point["role"]: point for point in section["points"]}
-    for role, line in (("source", "--"), ("aligned", "-")):
+    for role, kind in (("source", "naive"), ("aligned", "aligned")):
         if "target" in points and role in points:
             ends = (points["target"], points[role])
-            for colour, width in (("0.35", 2.6), ("white", 1.4)):
-                look = "-" if width > 2 else line
-                axis.plot([p["x"] for p in ends], [p["y"] for p in ends], look, color=colour, linewidth=width)
+            for colour, width, line in (("white", 3.6, "-"), (KINDS[kind]["color"], 1.8, KINDS[kind]["linestyle"])):
+                axis.plot([p["x"] for p in ends], [p["y"] for p in ends], line, color=colour, linewidth=width)
     for point in points.values():
         axis.plot(point["x"], point["y"], "o", color="white", markeredgecolor="0.05", markersize=7, zorder=3)
         box = {"facecolor": "white", "alpha": 0.88, "edgecolor": "none", "pad": 1.5}
@@ -170,6 +171,17 @@ def _line(axis: Any, curve: Mapping[str, Any], name: str, scale: float, look: Ma
 
 def _height(curve: Mapping[str, Any]) -> str:
     return f"{curve['value']:.3f} ± {curve['error']:.3f} nats"
+
+
+def page_files(*stems: str) -> tuple[str, ...]:
+    """The names of a page, its numbers and its figures, in the folder of a result.
+
+    Example:
+        >>> page_files("plane")[:3]
+        ('report.json', 'report.html', 'figures/plane.svg')
+    """
+    figures = (f"figures/{stem}.{ending}" for stem in stems for ending in (*FORMATS, "json", "csv"))
+    return "report.json", "report.html", *figures
 
 
 def save(figure: Any, stem: Path | str, formats: Sequence[str] = FORMATS) -> list[Path]:

@@ -31,8 +31,10 @@ SCRIPTS = (
     "plane",
     "alignment",
     "compact",
+    "evaluation",
     "posterior",
     "claims",
+    "panels",
     "pictures",
     "run",
     "main",
@@ -126,12 +128,18 @@ def _policy(scripts: list[str]) -> str:
     )
 
 
+def _is_file_inside(file: Path, folder: Path) -> bool:
+    try:
+        return file.resolve().is_relative_to(folder.resolve()) and file.is_file()
+    except (OSError, ValueError, RuntimeError):  # a name that no file has: too long, with a NUL, a link to itself
+        return False
+
+
 def _link(entry: Mapping[str, Any], folder: Path, page: Path) -> dict[str, Any]:
     """The file's entry with a relative address, or none where it lies outside the run folder or is gone."""
     name = str(entry.get("name", ""))
     file = folder / name
-    inside = file.resolve().is_relative_to(folder.resolve())
-    if not name or not inside or not file.is_file():
+    if not name or not _is_file_inside(file, folder):
         return {**entry, "name": name, "bytes": int(entry.get("bytes") or 0), "href": None}
     relative = os.path.relpath(file.resolve(), page.resolve().parent)
     prefix = "" if relative.startswith("..") else "./"

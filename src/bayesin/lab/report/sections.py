@@ -9,16 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from ...data import Dataset
+from ...data import SOURCES, Dataset
 from ...evaluation import Barrier, Plane
 from ...matching import Alignment
 from ...paths import as_gaussian, geodesic, wasserstein
 from ...posteriors import Gaussian, LowRankGaussian
-from ...symmetry import PermutationSpec, layouts, transpositions
+from ...symmetry import Perms, PermutationSpec, layouts, permute, transpositions
 from ...trees import Tree, flatten
 
 UNITS = 96  # rows of a similarity matrix: as many as a figure of the page has room to show
 CELLS = 250_000  # of all similarity matrices together, about a megabyte
+FRAMES = 10  # sweeps that are shown between the first and the last matrix
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 BINS = 40  # of the histogram of stds
 
@@ -35,12 +36,18 @@ def walk_section(barriers: Mapping[str, Barrier], data: Dataset) -> dict[str, An
     first = next(iter(barriers.values()))
     if first.confusion is None or first.calibration is None:
         return None
-    names = [str(label) for label in range(first.confusion.shape[-1])]
+    names = class_names(data, first.confusion.shape[-1])
     section: dict[str, Any] = {"classes": names, "taus": first.taus}
     section |= {kind: [_step(curve, at) for at in range(len(curve.taus))] for kind, curve in barriers.items()}
-    if first.kept is not None and len(data.input_shape) == 3 and data.input_shape[-1] in (1, 3):
+    if first.kept is not None and _is_image(data.input_shape):
         section["images"] = _images(first.kept, data)
     return section
+
+
+def class_names(data: Dataset, count: int) -> list[str]:
+    """What the labels mean, where the data set is a known one with names; their numbers otherwise."""
+    known = SOURCES[data.name].class_names if data.name in SOURCES else ()
+    return list(known) if len(known) == count else [str(label) for label in range(count)]
 
 
 def plane_section(plane: Plane, examples: int, losses: Sequence[float], names: Sequence[str]) -> dict[str, Any]:
@@ -68,10 +75,12 @@ def alignment_section(
     alignment: Alignment,
     spec: PermutationSpec,
     *,
+    sweeps: Sequence[Perms] = (),
     exclude: Collection[str] = (),
 ) -> dict[str, Any]:
-    """The search, the units it moved, and how alike matched units are before and after."""
-    swaps, most = transpositions(alignment.perms), _units_shown(spec)
+    """The search, the units it moved, and how alike matched units are before, after, and between its sweeps."""
+    between = [permute(source.mean, spec, perms) for perms in _spread(sweeps[:-1], FRAMES)]
+    swaps, most = transpositions(alignment.perms), _units_shown(spec, 2 + len(between))
     similarity, correlation = {}, {}
     for group in spec.sizes:
         own, before, after = (unit_vectors(end.mean, spec, group, exclude) for end in (target, source, moved))
@@ -79,6 +88,8 @@ def alignment_section(
         matrices = {"before": unit_correlation(own, before), "after": unit_correlation(own, after)}
         correlation[group] = {name: np.round(np.diag(matrix), 3) for name, matrix in matrices.items()}
         similarity[group] = {name: np.round(matrix[np.ix_(shown, shown)], 2) for name, matrix in matrices.items()}
+        swept = (unit_vectors(mean, spec, group, exclude)[shown] for mean in between)
+        similarity[group]["between"] = [np.round(unit_correlation(own[shown], vectors), 2) for vectors in swept]
     groups = [
         {"name": group, "size": size, "moved": alignment.moved[group], "transpositions": swaps[group]}
         for group, size in spec.sizes.items()
@@ -248,6 +259,10 @@ def _step(curve: Barrier, at: int) -> dict[str, Any]:
     }
 
 
+def _is_image(shape: Any) -> bool:
+    return isinstance(shape, tuple) and len(shape) == 3 and shape[-1] in (1, 3)
+
+
 def _images(kept: np.ndarray, data: Dataset) -> dict[str, Any]:
     """Pixels of the kept test examples as bytes, undoing the normalisation."""
     pixels = data.x_test[kept]
@@ -257,10 +272,22 @@ def _images(kept: np.ndarray, data: Dataset) -> dict[str, Any]:
     return {"shape": list(data.input_shape), "pixels": rows, "labels": data.y_test[kept].astype(int)}
 
 
-def _units_shown(spec: PermutationSpec) -> dict[str, int]:
+def _units_shown(spec: PermutationSpec, matrices: int = 2) -> dict[str, int]:
     """How many units of each group its matrices show, so that all of them together stay small."""
-    fair = int(np.sqrt(CELLS / (2 * max(len(spec.sizes), 1))))
+    fair = int(np.sqrt(CELLS / (matrices * max(len(spec.sizes), 1))))
     return {group: min(size, UNITS, fair) for group, size in spec.sizes.items()}
+
+
+def _spread(steps: Sequence[Any], most: int) -> list[Any]:
+    """At most so many of the steps, from the first to the last at equal distances.
+
+    Example:
+        >>> _spread("abcdefg", 3)
+        ['a', 'd', 'g']
+    """
+    if len(steps) <= most:
+        return list(steps)
+    return [steps[round(at)] for at in np.linspace(0, len(steps) - 1, most)]
 
 
 def _weights(tree: Tree, exclude: Collection[str]) -> np.ndarray:

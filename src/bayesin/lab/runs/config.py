@@ -10,7 +10,7 @@ A preset names settings as differences from the defaults:
 Prior variances are those of the first paper where it says them (MNIST MLP 0.01, CIFAR-10 MLP 0.0025, CIFAR-10
 ResNet20 0.01); Fashion-MNIST is treated as MNIST, CIFAR-100 as CIFAR-10. Its epochs on CIFAR-10, its optimiser
 and schedule are unknown: 100 epochs, momentum and cosine are ours. ResNet20 warms up and clips, without which
-gradient descent at 0.05 can diverge.
+gradient descent at 0.05 can diverge, and so does the transformer.
 """
 
 import dataclasses
@@ -18,13 +18,31 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from ...data import Dataset
+from ...data import Dataset, is_data_file
 from ...errors import ArtifactError, ConfigError, did_you_mean
-from ...inference import HMC, VI, Ensemble, fit_ensemble, fit_hmc, fit_vi, identity_fields
+from ...inference import (
+    HMC,
+    SGMCMC,
+    SWAG,
+    VI,
+    Ensemble,
+    Laplace,
+    fit_ensemble,
+    fit_hmc,
+    fit_laplace,
+    fit_sgmcmc,
+    fit_swag,
+    fit_vi,
+    identity_fields,
+)
+from ...inputs import shapes_of
 from ...json_files import expect, json_text
 from ...models import Model, build
+from ...randomness import check_seed
+from .own_model import is_address, own_model
+from .run_data import RunData
 
-Settings = VI | Ensemble | HMC
+Settings = VI | Ensemble | HMC | SWAG | Laplace | SGMCMC
 
 
 class Method(NamedTuple):
@@ -34,7 +52,14 @@ class Method(NamedTuple):
     fit: Any  # (key, model, data, settings, *, checkpoint, on_progress) -> Fit
 
 
-METHODS = {"vi": Method(VI, fit_vi), "ensemble": Method(Ensemble, fit_ensemble), "hmc": Method(HMC, fit_hmc)}
+METHODS = {
+    "vi": Method(VI, fit_vi),
+    "ensemble": Method(Ensemble, fit_ensemble),
+    "hmc": Method(HMC, fit_hmc),
+    "swag": Method(SWAG, fit_swag),
+    "laplace": Method(Laplace, fit_laplace),
+    "sgmcmc": Method(SGMCMC, fit_sgmcmc),
+}
 
 # How often and in how many files a run is saved; it decides nothing of the result, and is no part of the hash.
 OPERATIONAL = ("checkpoint_epochs", "checkpoint_minutes", "draws_per_file")
@@ -49,6 +74,7 @@ _NETWORKS = {  # what follows from the network
     "resnet20": {"warmup": 500, "clip": 5.0},
     "rnn": {"clip": 1.0},  # gradients through many steps can explode
     "lstm": {"clip": 1.0},
+    "vit": {"warmup": 500, "clip": 1.0},
 }
 _PRIORS = {  # what follows from the data
     ("cifar10", "mlp"): {"prior_variance": 0.0025},
@@ -70,10 +96,13 @@ class RunConfig:
     depth: int = 3
     norm: str = "layernorm"
     limit: int | None = None  # examples of each of the training and the test set
-    normalise: Literal["standard", "unit"] = "standard"
+    normalise: Literal["standard", "unit", "none"] = "standard"
     test_samples: int = 128  # weight samples of the final look at the test set
+    data_content: str | None = None  # SHA-256; None: not looked at yet, or a run of version 0.1
+    model_content: str | None = None  # SHA-256 of the text that a network of the user's own stands in
 
     def __post_init__(self):
+        check_seed(self.key)
         for field in dataclasses.fields(self.training):
             value = getattr(self.training, field.name)
             if value is not None and not isinstance(value, str | int | float):
@@ -88,6 +117,11 @@ class RunConfig:
         return next(name for name, method in METHODS.items() if type(self.training) is method.settings)
 
     @property
+    def about_data(self) -> RunData:
+        """Which data it is trained on."""
+        return RunData(self.data, self.data_content, self.limit, self.normalise)
+
+    @property
     def network(self) -> tuple[Any, ...]:
         """What decides the network, which is everything but how it is trained and tested."""
         training = ("training", "key", "test_samples")
@@ -95,8 +129,13 @@ class RunConfig:
 
     @property
     def hash(self) -> str:
-        """Ten digits that name the run; how often it is saved does not change them."""
+        """Ten digits that name the run; how often it is saved, or where a file of data lies, does not change them."""
         identity = _shallow(self) | {"method": self.method, "training": _decisive(self.training)}
+        content, text = identity.pop("data_content"), identity.pop("model_content")
+        if content is not None and is_data_file(self.data):  # the name of any other data set decides its content
+            identity["data"] = content
+        if text is not None:
+            identity["model"] = text
         return hashlib.sha256(json_text(identity, canonical=True).encode()).hexdigest()[:10]
 
     @property
@@ -104,15 +143,17 @@ class RunConfig:
         """A folder name: what a person wants to see, and the hash."""
         data = self.data.rsplit("/", 1)[-1].removesuffix(".npz")
         width = "" if self.width is None else str(self.width)
-        return f"{data}-{self.model}{width}-{self.method}-{self.hash}"
+        return f"{data}-{_short(self.model)}{width}-{self.method}-{self.hash}"
 
     def to_json(self) -> dict[str, Any]:
         """The config as plain data; `from_json` reads it back."""
-        network = {"depth": self.depth} if self.model == "mlp" else {"norm": self.norm}
+        network = {"depth": self.depth} if self.model in ("mlp", "vit") else {"norm": self.norm}
+        network = network if self.model_content is None else {"content": self.model_content}
         width = {} if self.width is None else {"width": self.width}
+        content = {} if self.data_content is None else {"content": self.data_content}
         return _FORMAT | {
             "hash": self.hash,
-            "data": {"name": self.data, "limit": self.limit, "normalise": self.normalise},
+            "data": {"name": self.data, "limit": self.limit, "normalise": self.normalise} | content,
             "model": {"name": self.model} | width | network,
             "method": self.method,
             "training": identity_fields(self.training, leave_out=()),
@@ -121,32 +162,33 @@ class RunConfig:
         }
 
     @classmethod
-    def from_json(cls, value: Any) -> "RunConfig":
-        """Reads what `to_json` wrote; `ArtifactError` where it is something else."""
-        expect(value, _SCHEMA, "the config of this run")
+    def from_json(cls, value: Any, what: str = "the config of this run") -> "RunConfig":
+        """Reads what `to_json` wrote; `ArtifactError`, which starts with `what`, where it is something else."""
+        expect(value, _SCHEMA, what)
         data, model, method = value["data"], value["model"], METHODS.get(value["method"])
         if method is None:
-            raise ArtifactError(f"the config of this run names a method {value['method']!r:.40}, which is not known")
+            raise ArtifactError(f"{what} names a method {value['method']!r:.40}, which is not known")
         try:
-            training = method.settings(**value["training"])
+            return cls(
+                data=data["name"],
+                model=model["name"],
+                training=method.settings(**value["training"]),
+                key=value["key"],
+                limit=data["limit"],
+                normalise=data["normalise"],
+                test_samples=value["test_samples"],
+                data_content=data.get("content"),
+                model_content=model.get("content"),
+                **{name: model[name] for name in ("width", "depth", "norm") if name in model},
+            )
         except (TypeError, ConfigError) as error:
-            raise ArtifactError(f"the config of this run cannot be read: {error}") from None
-        return cls(
-            data=data["name"],
-            model=model["name"],
-            training=training,
-            key=value["key"],
-            limit=data["limit"],
-            normalise=data["normalise"],
-            test_samples=value["test_samples"],
-            **{name: model[name] for name in ("width", "depth", "norm") if name in model},
-        )
+            raise ArtifactError(f"{what} cannot be read: {error}") from None
 
 
 _FORMAT = {"format": "bayesin-run", "version": 1}
 _SCHEMA = _FORMAT | {
-    "data": {"name": str, "limit": int | None, "normalise": str},
-    "model": {"name": str, "width?": int | None, "depth?": int, "norm?": str},
+    "data": {"name": str, "limit": int | None, "normalise": str, "content?": str},
+    "model": {"name": str, "width?": int | None, "depth?": int, "norm?": str, "content?": str},
     "method": str,
     "training": dict,
     "key": int,
@@ -155,7 +197,9 @@ _SCHEMA = _FORMAT | {
 
 
 def build_model(config: RunConfig, data: Dataset) -> Model:
-    """The network of a run, sized for its data."""
+    """The network of a run: built in and sized for its data, or the user's own."""
+    if is_address(config.model):
+        return own_model(config.model, shapes_of(data.x_train, 2), config.model_content, "this run")
     sizes = {"width": config.width, "depth": config.depth, "norm": config.norm}
     return build(config.model, data.input_shape, data.outputs, **sizes)
 
@@ -197,6 +241,11 @@ def differences(first: RunConfig, second: RunConfig) -> list[str]:
     left, right = (_shallow(c) | {"method": c.method} | _decisive(c.training) for c in (first, second))
     names = [name for name in left | right if name != "training" and left.get(name) != right.get(name)]
     return [f"{name} {left.get(name)!r}, not {right.get(name)!r}" for name in names]
+
+
+def _short(model: str) -> str:
+    """A model's name within the name of a folder: of an address the file and the attribute, without the way there."""
+    return model.rsplit("/", 1)[-1].replace(".py:", "-").replace(":", "-")
 
 
 def _settings_of(method: str) -> set[str]:

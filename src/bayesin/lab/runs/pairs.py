@@ -8,7 +8,7 @@ permutations, the moved posterior must compute the same function on real inputs,
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -16,11 +16,14 @@ import numpy as np
 from ...data import Dataset
 from ...errors import ConfigError
 from ...evaluation import Barrier, barrier
+from ...inputs import Inputs, take
 from ...matching import Alignment, Sweep, align
+from ...matching.costs import Activations, Blend, CostLike, Wasserstein
 from ...models import Model
 from ...paths import Geodesic, geodesic, wasserstein
 from ...posteriors import Posterior, is_posterior
-from ...symmetry import PermutationSpec, check_same_function
+from ...rescaling import Rescaled, rescale
+from ...symmetry import Perms, PermutationSpec, check_same_function
 from ...trees import Tree
 from .posterior_files import (
     ModelChoice,
@@ -34,6 +37,11 @@ from .posterior_files import (
 )
 
 CHECKED = 256  # inputs on which the function is compared before and after
+SEEN = 2_000  # training inputs at most on which units are compared and rescaled
+DRAWS = 2  # of the weights, for both
+
+CostName = Literal["wasserstein", "means", "kl", "activations", "blend"]
+BY_DATA: tuple[CostName, ...] = ("activations", "blend")
 
 
 @dataclass(frozen=True)
@@ -44,7 +52,7 @@ class PosteriorPair:
     source: Posterior | Tree
     spec: PermutationSpec
     model: Model | None = None  # None where nothing names it: then the function is not compared
-    inputs: np.ndarray | None = None  # on which it is compared
+    inputs: Inputs | None = None  # on which it is compared
     inputs_are: str = "test examples"
     spec_from: str = "discovered and verified"
     data: Dataset | None = None
@@ -57,6 +65,7 @@ class AlignedPair:
     pair: PosteriorPair
     alignment: Alignment
     function_change: float | None  # of the outputs by moving, relative to the largest; None where not compared
+    sweeps: tuple[Perms, ...] = ()  # where the units stood after each sweep of the best start
 
     @property
     def paths(self) -> dict[str, Geodesic]:
@@ -84,7 +93,7 @@ class AlignedPair:
 class Measured(NamedTuple):
     """Examples on which a path is measured."""
 
-    x: np.ndarray
+    x: Inputs
     y: np.ndarray
     samples: int  # draws of the weights at every point of the path
     keep: Any = ()  # examples whose predictions are kept
@@ -122,7 +131,7 @@ def load_pair(
             f"neither {target.path.name} nor its run names the {missing[2:]} it belongs to; use {missing}"
         )
     first, second = read_posterior(target, model), read_posterior(source, model)
-    example = example_inputs(data, CHECKED, target, source) if model is not None else None
+    example = example_inputs(data, CHECKED, model, target, source) if model is not None else None
     inputs, inputs_are = example or (None, "")
     known = spec_of(target, source, path=spec) if symmetry else PermutationSpec(())
     origin = "from the files" if spec is None else f"from {spec}"
@@ -137,7 +146,7 @@ def align_pair(
     pair: PosteriorPair,
     *,
     key: jax.Array,
-    cost: str = "wasserstein",
+    cost: CostName = "wasserstein",
     restarts: int = 1,
     max_sweeps: int = 100,
     on_sweep: Callable[[Sweep], None] | None = None,
@@ -145,24 +154,50 @@ def align_pair(
     """Moves the source onto the target, and checks that it computes what it did.
 
     Raises:
+        ConfigError: a cost that looks at data, and no network or no data.
         SymmetryError: moving the units changed the function, so that the spec is wrong for this network.
     """
+    searches: list[list[Perms]] = []  # one for each start
+
+    def swept(sweep: Sweep) -> None:
+        if sweep.number == 1:
+            searches.append([])
+        if sweep.perms is not None:
+            searches[-1].append(sweep.perms)
+        if on_sweep is not None:
+            on_sweep(sweep)
+
     alignment = align(
         pair.target,
         pair.source,
         pair.spec,
         key=key,
-        cost=cost,
+        cost=cost_of_name(cost, pair.model, pair.data, key),
         restarts=restarts,
         max_sweeps=max_sweeps,
         exclude=_statistics(pair.model),
-        on_sweep=on_sweep,
+        on_sweep=swept,
     )
     change = None
     if pair.model is not None and pair.inputs is not None:
         before, after = (point_of(posterior) for posterior in (pair.source, alignment.posterior))
-        change = check_same_function(pair.model.apply, before, after, pair.inputs[:CHECKED])
-    return AlignedPair(pair, alignment, change)
+        change = check_same_function(pair.model.apply, before, after, take(pair.inputs, slice(CHECKED)))
+    return AlignedPair(pair, alignment, change, _sweeps_to(alignment.perms, searches))
+
+
+def cost_of_name(name: CostName, model: Model | None, data: Dataset | None, key: jax.Array) -> CostLike:
+    """The cost that a flag names; those that look at data take the training inputs."""
+    if name not in BY_DATA:
+        return name
+    network, x = _seen(model, data, f"--cost {name}")
+    by_function = Activations(network.apply, x, samples=DRAWS, key=key)
+    return by_function if name == "activations" else Blend(Wasserstein(), by_function)
+
+
+def rescaled_path(path: Callable[[float], Any], pair: PosteriorPair, *, key: jax.Array) -> Rescaled:
+    """The path on which units keep the spread that they have on the training inputs at both ends."""
+    model, x = _seen(pair.model, pair.data, "--rescale")
+    return rescale(path, model.apply, x, key=key, samples=DRAWS, spec=pair.spec)
 
 
 def measure_barriers(
@@ -221,5 +256,19 @@ def point_of(posterior: Posterior | Tree) -> Tree:
     return posterior.mean if is_posterior(posterior) else posterior
 
 
+def _seen(model: Model | None, data: Dataset | None, flag: str) -> tuple[Model, np.ndarray]:
+    if model is None or data is None:
+        raise ConfigError(f"{flag} looks at what units compute on training inputs; use --model and --data")
+    return model, np.asarray(data.x_train[:SEEN])
+
+
 def _statistics(model: Model | None) -> frozenset[str]:
     return frozenset() if model is None else model.statistics
+
+
+def _sweeps_to(perms: Perms, searches: list[list[Perms]]) -> tuple[Perms, ...]:
+    """The sweeps of the start that ended where the alignment did; empty where none is known to."""
+    for sweeps in searches:
+        if sweeps and all(np.array_equal(sweeps[-1][group], perm) for group, perm in perms.items()):
+            return tuple(sweeps)
+    return ()

@@ -11,24 +11,32 @@ Model and data set come from the file's own metadata, else from the run's config
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from ...data import Dataset, load
+from ...data import Dataset, published_content
 from ...errors import ArtifactError, ConfigError, DataError, did_you_mean
-from ...json_files import read_json
-from ...models import Model, build
-from ...posteriors import Samples
+from ...file_sets import check_one_making
+from ...inputs import Inputs, count_of, shapes_of, take
+from ...jaxprs import activation_bytes
+from ...json_files import expect, read_json
+from ...likelihoods import Categorical, Likelihood, Normal
+from ...models import Model, build, example_input
+from ...posteriors import Gaussian, Samples
 from ...store import Description, describe, load_posterior
 from ...symmetry import PermutationSpec, discover, verify
 from ...trees import Tree
+from .own_model import is_address, own_model
+from .run_data import RunData, load_run_data
 
 TRIED = 64  # inputs on which a function is tried
 SIZES = ("width", "depth", "norm")
+_DATA = {"name?": str, "content?": str, "limit?": int | None, "normalise?": str}
+EXAMPLES_BUDGET = 8 << 20  # bytes of the largest activation of all inputs that are made up
 LARGEST_INPUT = 1 << 22  # numbers in one example; a file may promise any shape, and this one is allocated
 
 
@@ -37,7 +45,7 @@ class ModelChoice:
     """The model and the data, for files that do not name them; what is given here wins."""
 
     model: str | None = None
-    """mlp, resnet20, rnn or lstm, where the files do not say."""
+    """mlp, resnet20, rnn or lstm, where the files do not say; or a network of your own, file.py:model."""
     width: int | None = None
     """Units of a hidden layer, or channels of the first stage."""
     depth: int | None = None
@@ -73,9 +81,21 @@ class PosteriorFile:
         return _named(self.metadata.get("data"))
 
     @property
+    def run_data(self) -> RunData | None:
+        """The data that the posterior was trained on, as far as the file tells.
+
+        Raises:
+            ArtifactError: it says something that no data set can be.
+        """
+        about = expect(self.about_data, _DATA, f"{self.path}, or config.json beside it")
+        known = {field: about[field] for field in ("content", "limit", "normalise") if field in about}
+        return RunData(about["name"], **known) if "name" in about else None
+
+    @property
     def model_words(self) -> str:
         """The model for people: name, then sizes."""
-        about = {name: value for name, value in self.about_model.items() if name not in ("input_shape", "classes")}
+        hidden = ("input_shape", "classes", "content")
+        about = {name: value for name, value in self.about_model.items() if name not in hidden}
         return ", ".join(str(value) if name == "name" else f"{name} {value}" for name, value in about.items())
 
     @property
@@ -100,6 +120,7 @@ def find_posterior(text: str) -> PosteriorFile:
         raise ConfigError(f"'{text}': after # comes the number of a member, such as {base}#1")
     path, member = Path(base), int(number) if number else None
     if path.is_dir():
+        check_one_making(path)
         path, member = _in_folder(path, member)
     elif not path.exists():
         raise ConfigError(f"there is no run folder or file '{base}'{_suggestion(path)}")
@@ -127,13 +148,32 @@ def read_posterior(file: PosteriorFile, model: Model | None) -> Any:
     return posterior[file.member]
 
 
-def read_samples(file: PosteriorFile, model: Model | None) -> Samples:
-    """Reads a whole set of samples; a file of another model is refused, and one posterior is too."""
+def likelihood_of_file(file: PosteriorFile, data: Dataset) -> Likelihood:
+    """The likelihood that a posterior was fitted with: categorical for classes, else normal with the noise it names.
+
+    Raises:
+        ConfigError: real targets, and the file does not say how large the noise is.
+    """
+    if data.classes is not None:
+        return Categorical()
+    noise = file.metadata.get("noise")
+    if not isinstance(noise, int | float) or not noise > 0:
+        raise ConfigError(f"{file.path} does not say the noise of its targets (metadata 'noise'); fit it again")
+    return Normal(float(noise))
+
+
+def read_foldable(file: PosteriorFile, model: Model | None) -> Samples | list[Gaussian]:
+    """Reads what `compact` folds: a set of samples, or all Gaussians of a run. A file of another model is refused."""
     like = None if model is None else jax.eval_shape(model.init, jax.random.key(0))
+    if file.description.kind == "gaussian" and "#" not in file.text and file.path.name == "posterior-0.safetensors":
+        count = len(list(file.path.parent.glob("posterior-*.safetensors")))
+        if count > 1:
+            names = (file.path.with_name(f"posterior-{number}.safetensors") for number in range(count))
+            return [load_posterior(name, like=like) for name in names]  # pyright: ignore[reportReturnType]
     samples = load_posterior(file.path, like=like)
     if not isinstance(samples, Samples) or file.member is not None:
         raise ConfigError(
-            f"{file.text} is one posterior; compact folds many samples: an ensemble, an HMC run, a stack"
+            f"{file.text} is one posterior; compact folds many: an ensemble, an HMC run, a stack, several members"
         )
     return samples
 
@@ -143,7 +183,7 @@ def verified_spec(
 ) -> tuple[PermutationSpec, str]:
     """The spec of a file, or the one at `path`, else what is discovered; verified wherever the model is known."""
     known, origin = spec_of(file, path=path), "from the file" if path is None else f"from {path}"
-    inputs = example_inputs(data, TRIED, file) if model is not None else None
+    inputs = example_inputs(data, TRIED, model, file) if model is not None else None
     if model is None or inputs is None:
         if known is not None:
             return known, origin
@@ -153,14 +193,15 @@ def verified_spec(
 
 
 def discover_and_verify(
-    model: Model, params: Tree, inputs: np.ndarray, known: PermutationSpec | None = None
+    model: Model, params: Tree, inputs: Inputs, known: PermutationSpec | None = None
 ) -> PermutationSpec:
     """Returns the symmetry of a network, verified; it is discovered unless it is `known`.
 
     Both take two inputs, of which the shape is what counts.
     """
-    spec = discover(model.apply, params, inputs[:2]) if known is None else known
-    verify(model.apply, params, inputs[:2], spec, key=jax.random.key(0))
+    two = take(inputs, slice(2))
+    spec = discover(model.apply, params, two) if known is None else known
+    verify(model.apply, params, two, spec, key=jax.random.key(0))
     return spec
 
 
@@ -169,31 +210,49 @@ def dataset_of(choice: ModelChoice, *files: PosteriorFile, needed: bool = True) 
 
     Unless `needed`, also None where it is not on this machine but a file describes the model in full without it.
     """
-    named = {json.dumps(file.about_data, sort_keys=True): file.about_data for file in files if file.about_data}
+    named = {file.run_data.identity: file for file in files if file.run_data is not None}
     if choice.data is None and len(named) > 1:
-        names = " and ".join(str(about.get("name")) for about in named.values())
+        names = " and ".join(file.run_data.name for file in named.values() if file.run_data)
         raise ConfigError(f"the posteriors were trained on different data ({names}); --data says which to use")
-    about: dict[str, Any] = {"name": choice.data} if choice.data is not None else next(iter(named.values()), {})
-    if not isinstance(about.get("name"), str):
+    file = next(iter(named.values()), None)
+    about = RunData(choice.data, None) if choice.data is not None else None if file is None else file.run_data
+    if about is None:
         return None
-    limit = choice.limit if choice.limit is not None else about.get("limit")
+    if choice.limit is not None:
+        about = replace(about, limit=choice.limit)
+    own = {} if file is None or choice.data is not None else {"of": file.text, "folder": file.path.parent}
     try:
-        return load(about["name"], choice.root, limit, normalise=about.get("normalise", "standard"))
+        return load_run_data(about, choice.root, **own)
     except DataError:
         if needed or choice.data is not None or not any(file.about_model.get("input_shape") for file in files):
             raise
         return None
 
 
+def doubts_about_data(data: Dataset | None, *files: PosteriorFile) -> str | None:
+    """What a person should know who measures on these data; None where they are what the files were trained on."""
+    for file in files:
+        about = file.run_data
+        if about is None or data is None:
+            continue
+        if about.unchecked:
+            return f"{file.text} is of a version that kept no content of its data; {data.name} cannot be checked"
+        if data.content not in (about.content, published_content(about.name)):
+            return f"{data.name} is not what {file.text} was trained on ({about.name})"
+    return None
+
+
 def model_of(choice: ModelChoice, data: Dataset | None, *files: PosteriorFile) -> Model | None:
     """Builds the model that the choice or the files name; None where nothing names one."""
-    named = {json.dumps(file.about_model, sort_keys=True): file.about_model for file in files if file.about_model}
+    named = {_model_identity(file.about_model): file.about_model for file in files if file.about_model}
     if len(named) > 1:
         raise ConfigError(f"the posteriors are of different models: {' and '.join(named)}")
     about: Mapping[str, Any] = next(iter(named.values()), {})
     name = choice.model or about.get("name")
     if name is None:
         return None
+    if is_address(name):
+        return _own_model(choice, about, data, files)
     shape = about.get("input_shape") or (data.input_shape if data is not None else None)
     classes = about.get("classes") or (data.outputs if data is not None else None)
     if shape is None or classes is None:
@@ -204,25 +263,70 @@ def model_of(choice: ModelChoice, data: Dataset | None, *files: PosteriorFile) -
     return build(name, _shape(shape), classes, **options)
 
 
+def _own_model(
+    choice: ModelChoice, about: Mapping[str, Any], data: Dataset | None, files: tuple[PosteriorFile, ...]
+) -> Model:
+    """A network of the user's own, which is run where the user names it and its text is what was trained."""
+    if choice.model is None:
+        raise ConfigError(
+            f"{files[0].text} is of a network of your own, {about['name']}, which is code that is run only where you "
+            f"name it: --model {about['name']}"
+        )
+    if data is None and not about.get("input_shape"):
+        raise ConfigError(f"nothing says what {choice.model} takes in; use --data")
+    example = example_input(_shape(about["input_shape"])) if data is None else shapes_of(data.x_test, 2)
+    known = about.get("content") if is_address(str(about.get("name", ""))) else None
+    return own_model(choice.model, example, known, files[0].text if files else "the posterior")
+
+
+def _model_identity(about: Mapping[str, Any]) -> str:
+    """What tells models apart: of one's own the text, wherever it lies."""
+    return json.dumps(
+        {key: value for key, value in about.items() if key != "name" or "content" not in about}, sort_keys=True
+    )
+
+
 def spec_of(*files: PosteriorFile, path: Path | None = None) -> PermutationSpec | None:
     """The spec in the file at `path`, else the one that the posteriors' files hold; None where there is none."""
     if path is not None:
-        return PermutationSpec.from_json(read_json(path))
+        return PermutationSpec.load(path)
     specs = [file.description.spec for file in files if file.description.spec is not None]
     if len(set(specs)) > 1:
         raise ConfigError("the two files hold different permutation specs; --spec FILE says which to use")
     return specs[0] if specs else None
 
 
-def example_inputs(data: Dataset | None, count: int, *files: PosteriorFile) -> tuple[np.ndarray, str] | None:
-    """A batch to try the function on, and what it is: test examples, else random numbers of the right shape."""
+def example_inputs(
+    data: Dataset | None, count: int, model: Model, *files: PosteriorFile
+) -> tuple[Inputs, str] | None:
+    """A batch to try the function on, and what it is: test examples, else random numbers of the right shape.
+
+    A file may promise any shape, so that there are as many random ones as the network computes in little memory.
+
+    Raises:
+        ConfigError: it takes much memory for two.
+    """
     if data is not None:
-        return data.x_test[:count], f"{min(count, len(data.x_test))} test examples"
+        return take(data.x_test, slice(count)), f"{min(count, count_of(data.x_test))} test examples"
     for file in files:
         if file.about_model.get("input_shape"):
-            shape = (count, *_shape(file.about_model["input_shape"]))
-            return np.random.default_rng(0).normal(size=shape).astype(np.float32), f"{count} random inputs"
+            shape = _shape(file.about_model["input_shape"])
+            count = min(count, _affordable(model, shape, file))
+            inputs = np.random.default_rng(0).normal(size=(count, *shape)).astype(np.float32)
+            return inputs, f"{count} random inputs"
     return None
+
+
+def _affordable(model: Model, shape: tuple[int, ...], file: PosteriorFile) -> int:
+    params = jax.eval_shape(model.init, jax.random.key(0))
+    example = np.broadcast_to(np.float32(0), (1, *shape))  # takes no memory
+    cost = activation_bytes(model.apply, params, example)
+    if 2 * cost > EXAMPLES_BUDGET:
+        raise ConfigError(
+            f"{file.path} promises inputs of shape {list(shape)}, for which one activation of its network takes "
+            f"{cost:,} bytes; --data names what it was trained on"
+        )
+    return EXAMPLES_BUDGET // cost
 
 
 def _named(about: Any) -> dict[str, Any]:

@@ -55,8 +55,8 @@ def write_metrics(folder: Path, rows: Iterable[dict[str, Any]]) -> None:
 def append_metrics(folder: Path, row: dict[str, Any]) -> None:
     """Adds one row; a process that is killed here leaves at most one cut line, which the next start drops."""
     try:
-        with open(folder / METRICS, "a") as file:
-            file.write(_line(row))
+        with open(folder / METRICS, "ab") as file:  # bytes: the locale may know nothing but ASCII
+            file.write(_line(row).encode())
     except OSError as error:
         raise ArtifactError(f"cannot write {folder / METRICS}: {error.strerror or error}") from error
 

@@ -7,11 +7,12 @@
     results.json               scores on the test set, for each member
     checkpoints/               while it is not done
 
-`done` is written last: a folder without it is taken up where it was, one with it is left alone. A folder that bears
-the name of its run, which holds the hash of its config, can be of no other: damage there is work not done, elsewhere
-it is an error.
+`done` is written last, with the checksums of results and posteriors: a folder without it is taken up where it was,
+one with it is compared and left alone. Damage is work not done, wherever the folder says which run it is: by its
+config, or by the name of the run, which holds the hash of the config.
 """
 
+import dataclasses
 import hashlib
 import os
 import shutil
@@ -21,22 +22,44 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
-
-from ...data import Dataset, load
+from ...data import Dataset, is_data_file, published_content
 from ...errors import ArtifactError, ConfigError, TrainingError
-from ...files import remove_leftovers
+from ...files import file_hash, remove_leftovers
 from ...inference import VI, Fit, Progress, fit_vi_grid
 from ...json_files import read_json, write_json
+from ...likelihoods import Likelihood, Normal
 from ...locks import locked
 from ...models import Model
-from ...store import save_posterior
+from ...randomness import seed_key
+from ...store import read_tensors, save_posterior
 from .config import METHODS, RunConfig, build_model, differences
 from .records import append_metrics, now, provenance, reason, trace_rows, write_metrics
+from .run_data import data_places, load_run_data
 from .run_scores import test_results
 
 LOCK = ".lock"  # held by the process that works in a folder
 MEMBERS = "members.json"  # names of the runs that share a checkpoint
+_NUMBER = float | None
+_SCORES = {"test_nll": _NUMBER, "test_nll_error": _NUMBER, "test_accuracy?": _NUMBER, "std_mean?": _NUMBER}
+RESULTS = {  # of results.json
+    "members": [_SCORES | {"member": int, "train_loss?": _NUMBER}],
+    "ensemble?": _SCORES,
+    "weights": int,
+    "steps": int,
+    "memory": ({"member": float, "work": float, "data": float}, None),
+    "chains?": {
+        "samples": int,
+        **{name: [_NUMBER] for name in ("acceptance", "energy_error", "step_size")},
+        **{f"{name}?": _NUMBER for name in ("rhat_max", "rhat_median", "ess_min", "ess_median")},
+    },
+}
+DONE = {  # of provenance.json
+    "status": "done",
+    "train_seconds": float,
+    "test_seconds": float,
+    "share_seconds?": float,
+    "files?": {str: str},
+}
 Tell = Callable[[str], Any]  # told of the stages "load", "train", "test" and "save" as they begin
 
 
@@ -47,6 +70,7 @@ class RunOutcome(NamedTuple):
     results: dict[str, Any]
     provenance: dict[str, Any]
     reused: bool  # it was done already
+    unchecked: bool = False  # and nothing tells whether its data are those that are here now
 
 
 def run(
@@ -76,8 +100,11 @@ def run(
         TrainingError: the loss diverged; the folder keeps the trace and says so.
     """
     folder, tell = Path(folder), on_stage or (lambda stage: None)
+    if prepared is None and is_data_file(config.data):  # what is in it decides which run this is
+        prepared = _prepare(config, root, tell)
+    config = _with_content(config, prepared)
     _check_folder(config, folder)
-    outcome = _whole_outcome(config, folder)
+    outcome = _whole_outcome(folder)
     if outcome is not None and not os.access(folder, os.W_OK):  # kept where none can write
         return outcome
     # Before the folder is made, so that a misspelt data set leaves nothing behind.
@@ -86,10 +113,10 @@ def run(
     with locked(folder / LOCK, wait=wait):
         _check_folder(config, folder)
         remove_leftovers(folder)
-        if (outcome := _whole_outcome(config, folder)) is not None:
+        if (outcome := _whole_outcome(folder)) is not None:
             shutil.rmtree(folder / "checkpoints", ignore_errors=True)
             return outcome
-        record = _begin(config, folder)
+        record = _begin(config, folder, root)
         data, model = prepared or _prepare(config, root, tell)
         try:
             tell("train")
@@ -118,10 +145,11 @@ def run_together(
     Raises:
         TrainingError: one of them diverged. Nothing is recorded, as nothing is known of the others; run each alone.
     """
+    configs = [_with_content(config, prepared) for config in configs]
     with ExitStack() as stack:
         for folder in sorted(folders):  # in one order, so that two processes cannot hold what the other waits for
             stack.enter_context(locked(folder / LOCK, wait=True))
-        todo = [pair for pair in zip(configs, folders, strict=True) if _whole_outcome(*pair) is None]
+        todo = [pair for pair in zip(configs, folders, strict=True) if _whole_outcome(pair[1]) is None]
         if not todo:
             return
         records = [_begin(config, folder) | {"together": len(todo)} for config, folder in todo]
@@ -132,7 +160,7 @@ def run_together(
         write_json(shared / MEMBERS, [folder.name for _, folder in todo])
         options: dict[str, Any] = {"checkpoint": shared / "checkpoints", "on_progress": on_progress}
         try:
-            fits = fit_vi_grid(jax.random.key(configs[0].key), prepared[1], prepared[0], settings, **options)
+            fits = fit_vi_grid(seed_key(configs[0].key), prepared[1], prepared[0], settings, **options)
             for (config, folder), fit, record in zip(todo, fits, records, strict=True):
                 _finish(config, folder, *prepared, fit, record, lambda stage: None)
         except ArtifactError:  # a full disk: what was trained is kept
@@ -143,34 +171,51 @@ def run_together(
         shutil.rmtree(shared, ignore_errors=True)
 
 
-def finished(folder: Path) -> RunOutcome:
-    """Reads what a run that is done left behind.
+def finished(folder: Path, *, thorough: bool = True) -> RunOutcome:
+    """Reads what a run that is done left behind, and compares its files with their checksums.
+
+    Without `thorough` it only looks whether they are there, which is quick whatever their size.
 
     Raises:
         ArtifactError: a file that is damaged or gone.
     """
-    record = read_json(folder / "provenance.json", {"train_seconds": object, "test_seconds": object})
-    results = read_json(folder / "results.json", {"members": list, "weights": int, "steps": int, "memory": object})
-    for name in _posterior_files(results):
-        if not (folder / name).is_file():
-            raise ArtifactError(
-                f"{folder} is done, but its posteriors are gone ({name}); remove it to do the run again"
-            )
+    record = read_json(folder / "provenance.json", DONE)
+    results = read_json(folder / "results.json", RESULTS)
+    sums = record.get("files", {})
+    for name in [*_posterior_files(results), "results.json"]:
+        path = folder / name
+        if not path.is_file():
+            raise ArtifactError(f"{folder} is done, but {name} is gone; the same 'bayesin train' makes it again")
+        if not thorough:
+            continue
+        if name not in sums and path.suffix == ".safetensors":  # of version 0.1; the file has a checksum of its own
+            read_tensors(path)
+        if name in sums and file_hash(path) != sums[name]:
+            raise ArtifactError(f"{path} was changed or damaged; the same 'bayesin train' makes it again")
     return RunOutcome(folder, results, record, True)
 
 
 def _prepare(config: RunConfig, root: Path | str | None, tell: Tell) -> tuple[Dataset, Model]:
     tell("load")
-    data = load(config.data, root, config.limit, normalise=config.normalise)
+    data = load_run_data(config.about_data, root)
     return data, build_model(config, data)
 
 
-def _begin(config: RunConfig, folder: Path) -> dict[str, Any]:
+def _with_content(config: RunConfig, prepared: tuple[Dataset, Model] | None) -> RunConfig:
+    """The config, with the content of the data that it will be trained on."""
+    content = published_content(config.data) if prepared is None else prepared[0].content
+    if config.data_content not in (None, content):
+        raise ConfigError(f"{config.data} holds other data than the config of this run says")
+    return dataclasses.replace(config, data_content=content)
+
+
+def _begin(config: RunConfig, folder: Path, root: Path | str | None = None) -> dict[str, Any]:
     """Writes down what begins, or goes on: then it began when it first did."""
     began = None
     with suppress(ArtifactError):  # a damaged record is written anew
         began = _record(folder).get("started")
     record = {"status": "running", "key": config.key, "started": began or now()} | provenance()
+    record |= data_places(config.data, root, folder)
     write_json(folder / "config.json", config.to_json())
     write_json(folder / "provenance.json", record)
     return record
@@ -189,7 +234,7 @@ def _fit(config: RunConfig, folder: Path, model: Model, data: Dataset, on_progre
         if on_progress is not None:
             on_progress(progress)
 
-    key, options = jax.random.key(config.key), {"checkpoint": folder / "checkpoints", "on_progress": told}
+    key, options = seed_key(config.key), {"checkpoint": folder / "checkpoints", "on_progress": told}
     return METHODS[config.method].fit(key, model, data, config.training, **options)
 
 
@@ -205,8 +250,10 @@ def _finish(
     about = {name: value for name, value in config.to_json().items() if name in ("data", "model", "method", "hash")}
     about["model"] |= {"input_shape": list(data.input_shape), "classes": data.outputs}
     for number, posterior in enumerate(fit.posteriors):
-        save_posterior(folder / f"posterior-{number}.safetensors", posterior, metadata=about | {"member": number})
+        own = about | {"member": number} | _noise(fit.likelihoods[number])
+        save_posterior(folder / f"posterior-{number}.safetensors", posterior, metadata=own)
     write_json(folder / "results.json", results)
+    files = [*(f"posterior-{number}.safetensors" for number in range(len(fit.posteriors))), "results.json"]
     train_seconds = float(fit.trace["seconds"][-1])
     record |= {
         "status": "done",
@@ -214,10 +261,16 @@ def _finish(
         "train_seconds": train_seconds,
         "test_seconds": time.perf_counter() - began,
         "share_seconds": train_seconds / record.get("together", 1),  # of runs trained together, each took a part
+        "files": {name: file_hash(folder / name) for name in files},
     }
     write_json(folder / "provenance.json", record)
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     return RunOutcome(folder, results, record, False)
+
+
+def _noise(likelihood: Likelihood) -> dict[str, float]:
+    """What a prediction of real targets needs beside the weights; labels need nothing."""
+    return {"noise": float(likelihood.std)} if isinstance(likelihood, Normal) else {}
 
 
 def _remove_overtaken(shared: Path, held: Sequence[str]) -> None:
@@ -235,24 +288,42 @@ def _check_folder(config: RunConfig, folder: Path) -> None:
             raise ConfigError(f"{folder} holds files of something else than a run; choose another folder")
         return
     try:
-        there = RunConfig.from_json(read_json(folder / "config.json"))
+        there = _config_of(folder)
     except ArtifactError:
         if _bears_its_name(config, folder):
             return
         raise
+    if there.data_content is None:  # of version 0.1, which went by the name alone
+        config = dataclasses.replace(config, data_content=None)
+    elif there.data_content != config.data_content:
+        raise ConfigError(
+            f"{folder} holds a run on other data: {there.data} had another content when it was trained; "
+            "choose another folder, or remove that one"
+        )
     if there.hash != config.hash:
         settings = "; ".join(differences(there, config)[:3])
         raise ConfigError(f"{folder} holds another run ({settings}); choose another folder, or remove that one")
 
 
-def _whole_outcome(config: RunConfig, folder: Path) -> RunOutcome | None:
-    """What a run left behind that is done and whole; None where it is yet to do."""
+def _whole_outcome(folder: Path) -> RunOutcome | None:
+    """What a run left behind that is done and whole; None where it is yet to do, or to be done again.
+
+    Whatever is damaged can be made again, as its config is there or in the folder's name.
+    """
     try:
-        return finished(folder) if _record(folder).get("status") == "done" else None
+        if _record(folder).get("status") != "done":
+            return None
+        there = _config_of(folder)
+        return finished(folder)._replace(unchecked=there.about_data.unchecked)
     except ArtifactError:
-        if _bears_its_name(config, folder):
+        if os.access(folder, os.W_OK):
             return None
         raise
+
+
+def _config_of(folder: Path) -> RunConfig:
+    path = folder / "config.json"
+    return RunConfig.from_json(read_json(path), str(path))
 
 
 def _bears_its_name(config: RunConfig, folder: Path) -> bool:

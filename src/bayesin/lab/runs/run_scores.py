@@ -15,7 +15,8 @@ from ...evaluation.metrics import accuracy
 from ...inference import HMC, Fit
 from ...json_files import plain
 from ...models import Model
-from ...posteriors import Gaussian, Posterior, Samples
+from ...posteriors import Posterior, Samples, is_posterior
+from ...randomness import seed_key
 from ...trees import Tree, flatten
 from .config import RunConfig
 
@@ -32,7 +33,7 @@ def test_results(config: RunConfig, data: Dataset, model: Model, fit: Fit) -> di
     for number, posterior in enumerate(_members(fit)):
         score = {"member": number} | predictive(posterior, number)
         score["train_loss"] = float(fit.trace["loss"][-1, number])
-        if isinstance(posterior, Gaussian):
+        if is_posterior(posterior):
             score["std_mean"] = _mean_std(posterior)
         members.append(score)
     results = {
@@ -50,7 +51,7 @@ def test_results(config: RunConfig, data: Dataset, model: Model, fit: Fit) -> di
 
 def _members(fit: Fit) -> list[Posterior | Tree]:
     """What is tested one by one; the draws of a chain are one posterior."""
-    if isinstance(fit.config, HMC):
+    if hasattr(fit.config, "chains"):
         return []
     first = fit.posteriors[0]
     return [first[i] for i in range(len(first))] if isinstance(first, Samples) else list(fit.posteriors)
@@ -60,7 +61,7 @@ def _predictive(
     config: RunConfig, data: Dataset, model: Model, fit: Fit, posterior: Posterior | Tree, member: int
 ) -> dict[str, float]:
     """Scores of the marginal predictive distribution on the test set."""
-    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(config.key), member), TEST_STREAM)
+    key = jax.random.fold_in(jax.random.fold_in(seed_key(config.key), member), TEST_STREAM)
     test, likelihood = (data.x_test, data.y_test), fit.likelihoods[member]
     score = evaluate(posterior, model.apply, test, key=key, samples=config.test_samples, likelihood=likelihood)
     losses = {"test_nll": score.nll, "test_nll_error": score.standard_error}
@@ -82,13 +83,13 @@ def _mixing(fit: Fit) -> dict[str, Any]:
     return mixing
 
 
-def _mean_std(posterior: Gaussian) -> float:
+def _mean_std(posterior: Posterior) -> float:
     """Over the leaves that have any: those that are not trained are points."""
     stds = [np.asarray(leaf) for leaf in flatten(posterior.std).values()]
     stds = [leaf for leaf in stds if np.any(leaf)]
     return float(sum(leaf.sum(dtype=np.float64) for leaf in stds) / sum(leaf.size for leaf in stds))
 
 
-def _weights(posterior: Gaussian | Samples) -> int:
-    params = posterior.mean if isinstance(posterior, Gaussian) else posterior[0]
+def _weights(posterior: Posterior) -> int:
+    params = posterior[0] if isinstance(posterior, Samples) else posterior.mean
     return sum(int(np.size(leaf)) for leaf in jax.tree.leaves(params))

@@ -44,13 +44,7 @@ def judge(records: Sequence[Record]) -> list[Finding]:
 
 
 def draw(figure: Any, records: Sequence[Record]) -> None:
-    cases = grouped(of_kind(records, "pair"), _case_of)
-    axes = figure.subplots(1, max(1, len(cases)), squeeze=False, sharey=False)[0]
-    for axis, (title, of_case) in zip(axes, cases.items(), strict=False):
-        drawing.curves(axis, of_case)
-        axis.set_title(title)
-    axes[0].set_ylabel("test loss (nats)")
-    drawing.legend(figure, axes[0])
+    drawing.curves_of_cases(figure, grouped(of_kind(records, "pair"), _case_of), one_scale=False)
 
 
 def _case_of(pair: Record) -> str:

@@ -16,7 +16,7 @@ from ..verdicts import NEARLY_SHARE, accuracies, barrier_values, format_mean_std
 from .variational_pairs import pairs, posteriors, resnet_pairs, resnet_pairs_by_width
 
 WIDTH = 2  # times the base: small enough to train many
-EPOCHS = {"smoke": (10, 40, 80), "cpu": (10, 40, 80), "paper": (10, 80)}
+EPOCHS = {"smoke": (10, 40), "cpu": (10, 40, 80), "paper": (10, 80)}
 NORMS = {"layernorm": "", "frn": ", FilterResponseNorm"}
 CENTRES = {"initial": "", "zero": ", gains drawn to zero"}
 

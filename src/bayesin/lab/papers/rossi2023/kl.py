@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from ....randomness import seed_key
 from ...campaign import Task, TaskContext
 from .. import drawing
 from ..reproduction import Finding, Record, Reproduction, of_kind
@@ -77,7 +78,7 @@ def _figure() -> dict[str, Any]:
 
 
 def _recovered(toy: PermutationToy) -> dict[str, Any]:
-    rng = np.random.default_rng(np.asarray(jax.random.key_data(jax.random.key(toy.key))).tolist())
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(seed_key(toy.key))).tolist())
     shares: dict[str, list[float]] = {name: [] for name in COSTS}
     shape = (toy.units, toy.weights)
     for noise in toy.noises:
@@ -137,7 +138,7 @@ def draw(figure: Any, records: Sequence[Record]) -> None:
     axes = figure.subplots(1, 3)
     for record in of_kind(records, "kl"):
         toy, recovered = record["numbers"]["figure"], record["numbers"]["recovered"]
-        for posterior, colour in (("first", drawing.BLUE), ("second", drawing.ORANGE)):
+        for posterior, colour in (("first", drawing.SLATE), ("second", drawing.PURPLE)):
             mean, std = toy[posterior]["mean"], toy[posterior]["std"]
             for scale in (1, 2):
                 widths = (2 * scale * std[0], 2 * scale * std[1])
@@ -147,7 +148,7 @@ def draw(figure: Any, records: Sequence[Record]) -> None:
         axes[0].set(xlim=(-1.2, 3.2), ylim=(-1.2, 3.2), **labels, aspect="equal")
         axes[0].set_title("equal but for a swap", pad=4)
         axes[0].legend(loc="lower center", bbox_to_anchor=(0.5, 1.08), ncols=2, columnspacing=1)
-        for offset, (order, colour) in enumerate((("identity", drawing.GREY), ("swap", drawing.GREEN))):
+        for offset, (order, colour) in enumerate((("identity", drawing.GREY), ("swap", drawing.PURPLE))):
             values = [toy["costs"][order][name] for name in COSTS]
             bars = axes[1].bar(np.arange(3) + 0.4 * offset - 0.2, values, 0.38, label=order, color=colour)
             axes[1].bar_label(bars, ["0" if value < 1e-9 else "" for value in values], fontsize=7)

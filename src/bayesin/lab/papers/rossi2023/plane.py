@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from ....evaluation import plane
+from ....randomness import seed_key
 from ...campaign import RunTask, Task, TaskContext, TrainTask
 from ...runs import align_pair
 from ..reproduction import Finding, Record, Reproduction, of_kind
@@ -34,7 +34,7 @@ class Landscape(RunTask):
     def perform(self, folder: Path, context: TaskContext) -> dict[str, Any]:
         data, model = context.prepared(self.config)
         pair = context.pair(self.config, self.first, self.second)
-        key = jax.random.key(self.config.key)
+        key = seed_key(self.config.key)
         moved = align_pair(pair, key=key).alignment.posterior
         section = plane(
             [pair.target, pair.source, moved],

@@ -54,7 +54,7 @@ def judge(records: Sequence[Record]) -> list[Finding]:
 def draw(figure: Any, records: Sequence[Record]) -> None:
     rows = _rows(records)
     axes = figure.subplots(1, 3, sharey=True)
-    colours = [drawing.BLUE if named == "paper" else drawing.YELLOW for _, named, _ in rows]
+    colours = [drawing.SLATE if named == "paper" else drawing.OCHRE for _, named, _ in rows]
     columns = (
         ("test accuracy (%)", [100 * np.mean(row["accuracy"]) for row in rows.values()]),
         ("mean std", [np.mean(row["std"]) for row in rows.values()]),

@@ -70,12 +70,8 @@ def judge(records: Sequence[Record]) -> list[Finding]:
 
 def draw(figure: Any, records: Sequence[Record]) -> None:
     cases = grouped(of_kind(records, "pair"), _case_of)
-    axes = figure.subplots(1, max(1, len(cases)), squeeze=False, sharey=True)[0]
-    for axis, (title, pairs) in zip(axes, cases.items(), strict=False):
-        drawing.curves(axis, pairs)
-        axis.set_title(title.replace(", `", "\n").strip("`"))
-    axes[0].set_ylabel("test loss (nats)")
-    drawing.legend(figure, axes[0])
+    titled = {title.replace(", `", "\n").strip("`"): pairs for title, pairs in cases.items()}
+    drawing.curves_of_cases(figure, titled, one_scale=True)
 
 
 def _points_lost(pairs: Sequence[Record], kind: str) -> list[float]:

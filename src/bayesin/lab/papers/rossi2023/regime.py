@@ -21,8 +21,8 @@ RATES = {
     "paper": (1e-5, 3e-5, 1e-4, 2e-4, 3e-4, 5e-4, 1e-3),
 }
 LOOKS = {
-    "sgd": {"marker": "D", "color": drawing.ORANGE, "label": "paper"},
-    "adam": {"marker": "o", "color": drawing.BLUE, "label": "Adam, growing rates"},
+    "sgd": {"marker": "D", "color": drawing.OCHRE, "label": "paper"},
+    "adam": {"marker": "o", "color": drawing.PURPLE, "label": "Adam, growing rates"},
 }
 
 

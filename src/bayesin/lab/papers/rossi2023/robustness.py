@@ -10,7 +10,7 @@ from ..reproduction import Finding, Record, Verdict, grouped
 from ..verdicts import accuracies, barrier_values, format_mean_std, verdict_of_zero
 
 SettingOf = Callable[[Record], float]
-LOOKS = {"kl": {"color": drawing.GREEN, "marker": "s"}}  # the others: grey circles
+LOOKS = {"kl": {"color": drawing.PURPLE, "marker": "s"}}  # the others: grey circles
 
 
 def finding_of_robustness(pairs: Sequence[Record], setting_of: SettingOf, what: str) -> Finding:

@@ -26,8 +26,8 @@ from .variational_pairs import (
 
 LONGER = 1.1  # times; less is noise
 LOOKS = {
-    "points": {"color": drawing.ORANGE, "marker": "D"},
-    "Gaussians": {"color": drawing.BLUE, "marker": "o"},
+    "points": {"color": drawing.OCHRE, "marker": "D"},
+    "Gaussians": {"color": drawing.PURPLE, "marker": "o"},
 }
 
 

@@ -13,7 +13,7 @@ from ...campaign import PairTask, Task, neighbours
 from ...runs import RunConfig, make_training, preset
 from ..reproduction import Record
 
-NETWORKS = {"mlp": "MLP", "resnet20": "ResNet20", "rnn": "tanh cell", "lstm": "LSTM"}
+NETWORKS = {"mlp": "MLP", "resnet20": "ResNet20", "rnn": "tanh cell", "lstm": "LSTM", "vit": "transformer"}
 DATA = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 
 

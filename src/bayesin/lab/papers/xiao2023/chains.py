@@ -22,18 +22,18 @@ from typing import Any
 import jax
 import numpy as np
 
-from ....compact import Compact, compact, prune, rebase
+from ....compact import Compact, best_scale, compact, prune, rebase, shrunk
 from ....data import Dataset
 from ....evaluation.metrics import accuracy, agreement, ece, nll, total_variation
-from ....inference import HMC, effective_sample_size, split_rhat
+from ....inference import HMC, effective_sample_size, iid_rhats, split_rhat
 from ....models import Model
 from ....posteriors import LowRankGaussian, Posterior, Samples
-from ....randomness import generator
+from ....randomness import generator, seed_key
 from ....trees import Tree, flatten
 from ...campaign import Task, TaskContext, seeded
 from ..reproduction import Finding, Record, Reproduction, of_kind
 from .method_trio import Posteriors, TrioTask, method_trio
-from .table1 import CHOSEN_ON, CHOSEN_WITH, PAPER_FOLDING, SHRINKING, Folding, probabilities, shrunk
+from .table1 import CHOSEN_ON, CHOSEN_WITH, PAPER_FOLDING, SHRINKING, Folding, probabilities
 
 CHAINS = {
     "smoke": HMC(samples=10, chains=4, burn_in=10, step_size=5e-3, steps=40, chunk=2_000),
@@ -45,7 +45,6 @@ CHAINS = {
 }
 FOLDINGS: tuple[Folding, ...] = (PAPER_FOLDING, ("correlations", "mean"), ("weights", "mean"))
 WEIGHTS = 20_000  # weights whose R-hat is computed, drawn at random
-REPEATS = 40  # sets of independent draws that R-hat is judged by
 FRACTIONS = (1.0, 0.5, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01)
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 GOAL = {"agreement": 0.985, "total_variation": 0.03, "accuracy": 0.975}  # of one posterior, on chains it has not seen
@@ -67,7 +66,7 @@ class HeldOut(TrioTask):
         return f"held-out chains of {self.runs.hmc.data}{seeded(self.key)}"
 
     def perform(self, folder: Path, context: TaskContext) -> dict[str, Any]:
-        posteriors, key = self.load(context), jax.random.key(self.key)
+        posteriors, key = self.load(context), seed_key(self.key)
         hmc, _, _, model, data, spec = posteriors
         chains = self.runs.hmc.training.chains  # pyright: ignore[reportAttributeAccessIssue]
         context.tell("held-out table")
@@ -109,8 +108,7 @@ def held_out_table(posteriors: Posteriors, chains: int, key: jax.Array, draws: i
         columns[name] = _scores(probabilities(_scaled(components, 1.0), model, data.x_test), truth, data)
         few = [(networks[: max(1, CHOSEN_WITH // len(components))], mean) for networks, mean in components]
         x, y = data.x_train[:CHOSEN_ON], data.y_train[:CHOSEN_ON]
-        losses = {s: _nll(probabilities(_scaled(few, s), model, x), y) for s in SHRINKING}
-        scale = min(losses, key=lambda s: losses[s])
+        scale, losses = best_scale(lambda s: _nll(probabilities(_scaled(few, s), model, x), y), SHRINKING)
         narrow = probabilities(_scaled(components, scale), model, data.x_test)
         chosen = {"scale": scale, "training_nll": losses[scale]}
         columns[f"{name}, scaled"] = _scores(narrow, truth, data) | chosen
@@ -203,17 +201,6 @@ def _rhat_summary(values: np.ndarray) -> dict[str, Any]:
         "ess_min": float(ess.min()),
         "ess_median": float(np.median(ess)),
     }
-
-
-def iid_rhats(chains: int, draws: int, quantities: int, key: jax.Array) -> dict[str, float]:
-    """Returns what R-hat is for independent draws of as many quantities: its median, and its largest value."""
-    random = generator(key, "iid")
-    block = min(quantities, 2_000)
-    values = [split_rhat(random.standard_normal((chains, draws, block))) for _ in range(REPEATS)]
-    # The largest of more quantities than a block holds, from the tail of all blocks together.
-    everything = np.sort(np.concatenate(values))
-    at = min(len(everything) - 1, round(len(everything) * (1 - 1 / quantities)))
-    return {"median": float(np.median(everything)), "largest of as many": float(everything[at])}
 
 
 def live_and_dead(std: Tree, data: Dataset) -> dict[str, Any]:

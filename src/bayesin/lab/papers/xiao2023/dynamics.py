@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 from ....posteriors import Samples
+from ....randomness import seed_key
 from ...campaign import Task, TaskContext
 from .. import drawing
 from ..reproduction import Finding, Record, Reproduction
@@ -44,7 +45,7 @@ class Dynamics(Study):
     words = "dynamics"
 
     def perform(self, folder: Path, context: TaskContext) -> dict[str, Any]:
-        return training_dynamics(jax.random.key(self.key), self.setting(context), tell=context.tell)
+        return training_dynamics(seed_key(self.key), self.setting(context), tell=context.tell)
 
 
 def training_dynamics(

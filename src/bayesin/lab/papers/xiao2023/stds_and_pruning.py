@@ -14,9 +14,9 @@ import jax
 import numpy as np
 
 from ....compact import compact, match_activations, prune
-from ....evaluation import predict
 from ....evaluation.metrics import accuracy
 from ....posteriors import Samples
+from ....randomness import seed_key
 from ....symmetry import hidden_activations, permute
 from ....trees import Tree, flatten
 from ...campaign import Task, TaskContext, seeded
@@ -24,6 +24,7 @@ from .. import drawing
 from ..reproduction import Finding, Record, Reproduction, of_kind
 from ..verdicts import format_mean_std
 from .method_trio import NAMES, SEEDS, Posteriors, TrioTask, method_trio
+from .table1 import probabilities
 
 FRACTIONS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.01)
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
@@ -54,7 +55,7 @@ class StdsAndPruning(TrioTask):
         return f"stds and pruning on {self.runs.hmc.data}, {matched}{seeded(self.key)}"
 
     def perform(self, folder: Path, context: TaskContext) -> dict[str, Any]:
-        return stds_and_pruning(self.load(context), jax.random.key(self.key), self.match, self.reference)
+        return stds_and_pruning(self.load(context), seed_key(self.key), self.match, self.reference)
 
 
 def stds_and_pruning(
@@ -96,8 +97,7 @@ def stds_and_pruning(
     }
 
     def pruned_accuracy(network: Tree, std: Tree, fraction: float) -> float:
-        log_probs = predict(prune(network, std, fraction), model.apply, data.x_test, key=None)
-        return accuracy(log_probs, data.y_test)
+        return accuracy(probabilities(prune(network, std, fraction), model, data.x_test), data.y_test)
 
     curves = {
         f"{name} by {by}": [pruned_accuracy(network, std, fraction) for fraction in FRACTIONS]

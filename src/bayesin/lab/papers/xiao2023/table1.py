@@ -29,12 +29,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from ....compact import compact, rebase
+from ....compact import SCALES, best_scale, compact, rebase, shrunk
 from ....data import Dataset
 from ....evaluation import predict
 from ....evaluation.metrics import accuracy, agreement, nll, total_variation
 from ....models import Model
 from ....posteriors import LowRankGaussian, Samples
+from ....randomness import seed_key
 from ....trees import Tree
 from ...campaign import Task, TaskContext, seeded
 from .. import drawing
@@ -47,7 +48,7 @@ Column = dict[str, Any]
 
 PAPER_FOLDING: Folding = ("activations", "first")
 FOLDINGS = (PAPER_FOLDING, ("activations", "mean"), ("correlations", "mean"), ("weights", "mean"))
-SHRINKING = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+SHRINKING = SCALES
 CHOSEN_ON, CHOSEN_WITH = 10_000, 50  # training examples, and draws, that the number is chosen with
 PAPER_NUMBERS = {  # agreement, total variation, accuracy, accuracy of the mean network; percentages as shares
     "hmc": (1.0, 0.0, 0.9843, None),
@@ -81,7 +82,7 @@ class Table(TrioTask):
         return f"table of HMC, ensemble and VI on {self.runs.hmc.data}{seeded(self.key)}"
 
     def perform(self, folder: Path, context: TaskContext) -> dict[str, Any]:
-        posteriors, key = self.load(context), jax.random.key(self.key)
+        posteriors, key = self.load(context), seed_key(self.key)
         options: dict[str, Any] = {"draws": self.draws, "tell": context.tell}
         numbers = {"columns": table_columns(posteriors, key, **options)}
         chains = self.runs.hmc.training.chains  # pyright: ignore[reportAttributeAccessIssue]
@@ -168,32 +169,15 @@ def choose_scale(networks: Samples, mean: Tree, model: Model, data: Dataset) -> 
         data: the first `CHOSEN_ON` examples of its training set are used, and nothing else.
     """
     x, y, few = data.x_train[:CHOSEN_ON], data.y_train[:CHOSEN_ON], networks[:CHOSEN_WITH]
-    losses = {
-        scale: nll(np.log(np.maximum(probabilities(shrunk(few, mean, scale), model, x), 1e-12)), y)
-        for scale in SHRINKING
-    }
-    best = min(losses, key=lambda scale: losses[scale])
+    best, losses = best_scale(
+        lambda scale: nll(np.log(np.maximum(probabilities(shrunk(few, mean, scale), model, x), 1e-12)), y), SHRINKING
+    )
     return best, {f"{scale:g}": loss for scale, loss in losses.items()}
-
-
-def shrunk(networks: Samples, mean: Tree, scale: float) -> Samples:
-    """Returns the networks with their deviations from the mean multiplied by `scale`.
-
-    Example:
-        >>> shrunk(Samples({"w": np.array([[1.0], [5.0]])}), {"w": np.array([3.0])}, 0.5).params["w"].tolist()
-        [[2.0], [4.0]]
-    """
-    factor = np.float32(scale)
-
-    def towards_mean(w: np.ndarray, m: Any) -> np.ndarray:
-        return (np.asarray(m) + factor * (w - np.asarray(m))).astype(w.dtype)
-
-    return Samples(jax.tree.map(towards_mean, networks.params, mean))
 
 
 def probabilities(networks: Samples | Tree, model: Model, x: Any) -> np.ndarray:
     """Returns the class probabilities averaged over networks, or those of one."""
-    return np.exp(predict(networks, model.apply, x, key=None).astype(np.float64))
+    return predict(networks, model, x, key=None, likelihood="categorical").probabilities
 
 
 def tasks(scale: str) -> list[Task]:
@@ -339,7 +323,7 @@ def draw(figure: Any, records: Sequence[Record]) -> None:
         drawing.bars(axis, [np.mean(of_name or [0.0]) for of_name in values], values, markersize=3)
         said = [(place, PAPER_NUMBERS[name][number]) for place, name in enumerate(names) if name in PAPER_NUMBERS]
         axis.plot(
-            [value for _, value in said], [place for place, _ in said], "D", color=drawing.ORANGE, label="the paper"
+            [value for _, value in said], [place for place, _ in said], "D", color=drawing.OCHRE, label="the paper"
         )
         axis.set(xlabel=label, xlim=(0, 1.02))
         axis.set_yticks(np.arange(len(names)), [_in_words(name) for name in names])

@@ -17,6 +17,7 @@ import numpy as np
 from ....errors import ConfigError
 from ....paths import wasserstein
 from ....posteriors import Samples
+from ....randomness import seed_key
 from ....symmetry import permute
 from ....trees import flatten
 from ...campaign import Task, TaskContext
@@ -49,7 +50,7 @@ class PermutedStarts(Study):
         setting = self.setting(context)
         counts = np.linspace(1, max(setting.spec.sizes.values()) - 1, self.values).astype(int).tolist()
         context.tell(f"{self.values} pairs")
-        key = jax.random.fold_in(jax.random.key(self.key), self.run)
+        key = jax.random.fold_in(seed_key(self.key), self.run)
         return {"counts": counts, "rows": permuted_starts(key, setting, counts)}
 
 
@@ -61,7 +62,7 @@ class TranspositionsOnLines(Study):
     words = "transpositions along lines"
 
     def perform(self, folder: Path, context: TaskContext) -> dict[str, Any]:
-        return transpositions_on_lines(jax.random.key(self.key), self.setting(context), pairs=self.values)
+        return transpositions_on_lines(seed_key(self.key), self.setting(context), pairs=self.values)
 
 
 def permuted_starts(key: jax.Array, setting: Setting, counts: Sequence[int]) -> list[dict[str, Any]]:
@@ -239,7 +240,7 @@ def draw(figure: Any, records: Sequence[Record]) -> None:
             ("distance of the weights", lambda stage: stage["distance"]),
             ("test barrier at the middle (nats)", lambda stage: stage["loss_barrier"]["test"]),
         )
-        stages = {"trained": ("trained", drawing.BLUE), "undone": ("permutation undone", drawing.GREEN)}
+        stages = {"trained": ("trained", drawing.PURPLE), "undone": ("permutation undone", drawing.OCHRE)}
         for axis, (label, measure) in zip(axes, panels, strict=False):
             for stage, (words, colour) in stages.items():
                 values = np.array([[measure(row[stage]) for row in rows] for rows in runs])
@@ -251,7 +252,7 @@ def draw(figure: Any, records: Sequence[Record]) -> None:
     for record in of_study(records, "line"):
         for line in record["numbers"]["lines"]:
             taus, counts = record["numbers"]["taus"], line["transpositions"]
-            axes[3].plot(taus, counts, color=drawing.BLUE, marker="", lw=1)
+            axes[3].plot(taus, counts, color=drawing.PURPLE, marker="", lw=1)
         axes[3].set(xlabel="position on the line, τ", ylabel="transpositions from the start")
 
 

@@ -3,7 +3,7 @@
 function alignmentSection(run, state) {
   const alignment = run.alignment;
   if (!alignment) return null;
-  const groups = alignment.groups || [], figures = [];
+  const groups = alignment.groups || [], figures = [], control = groupControl(alignment, state);
   if ((alignment.history || []).length > 1) figures.push(historyFigure(alignment));
   if (groups.length) figures.push(movedFigure(groups));
   if (Object.keys(alignment.similarity || {}).length) figures.push(...similarityFigures(alignment, state));
@@ -11,7 +11,7 @@ function alignmentSection(run, state) {
   if (alignment.stds && alignment.stds.curves) figures.push(stdFigure(alignment.stds));
   state.afterMount.push(() => figures.forEach((plot) => plot.draw()));
   return section("alignment", "The alignment", ...(alignment.says || []).map((text) => lead(text)),
-    groupControl(alignment, state), el("div", { class: "grid" }, figures.map((plot) => plot.node)));
+    control, el("div", { class: "grid" }, figures.map((plot) => plot.node)));
 }
 
 function groupControl(alignment, state) {
@@ -21,7 +21,7 @@ function groupControl(alignment, state) {
   if (names.length === 1) return null;
   const titles = Object.fromEntries((alignment.groups || []).map((group) => [group.name, `${group.name} (${group.size} units)`]));
   const select = el("select", { id: "group", onchange: (event) => { state.group = event.target.value; state.perGroup.forEach((plot) => plot.draw()); } },
-    names.map((name) => el("option", { value: name, selected: name === state.group }, titles[name] || name)));
+    names.map((name) => el("option", { value: name, selected: name === state.group }, known(titles, name, name))));
   return el("p", {}, el("label", {}, "Group of units shown in the matrices and the histogram of correlations: ", select));
 }
 
@@ -45,7 +45,7 @@ function movedFigure(groups) {
   return figure({
     name: "moved", title: "Units moved", width: "w6", height: 300, phone: 260, label: "Units, units moved and transpositions for every group",
     says: "A group is a set of units that may be reordered together, such as one hidden layer. A transposition swaps two units; the count is the least number of swaps that gives the permutation. Two unrelated networks leave almost no unit in its place.",
-    draw: (colours) => ({ data: [bars("units", "size", faint(colours.muted, 0.55), ""), bars("moved", "moved", colours.aligned, ""), bars("transpositions", "transpositions", colours.third, "/")],
+    draw: (colours) => ({ data: [bars("units", "size", faint(colours.muted, 0.55), ""), bars("moved", "moved", colours.fourth, ""), bars("transpositions", "transpositions", colours.fifth, "/")],
       layout: layout(colours, { barmode: "group", bargap: 0.35, showlegend: true, legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 }, margin: { l: 52, r: 14, t: 34, b: 44 },
         xaxis: axis(colours, "group", { type: "category" }), yaxis: axis(colours, "count", { tickformat: "d" }) }) }),
   });
@@ -53,21 +53,54 @@ function movedFigure(groups) {
 
 function similarityFigures(alignment, state) {
   state.perGroup = state.perGroup || [];
+  const sweeps = sweepControl(alignment, state);
   return [["before", "Similarity of units, before"], ["after", "Similarity of units, after"]].map(([key, title]) => {
     const plot = figure({
       name: "similarity-" + key, title, width: "w6", height: 480, phone: 300, label: `Matrix of correlations between units of the two posteriors ${key} alignment`,
+      control: key === "after" ? sweeps.node : null,
       says: key === "before" ? "Correlation of the mean weights of unit i of the first posterior with unit j of the second. Without alignment the diagonal is nothing special: unit i of one network has no reason to resemble unit i of the other."
         : "The same after alignment: matched units stand on the diagonal. Units are ordered by the size of their weights in the first posterior; where there are many, the largest are shown.",
-      draw: (colours) => similarityPlot(alignment.similarity[state.group][key], colours),
+      draw: (colours) => similarityPlot(key === "before" ? alignment.similarity[state.group].before : sweeps.shown(), colours),
     });
+    if (key === "after") sweeps.redraw = () => plot.draw();
     state.perGroup.push(plot);
     return plot;
   });
 }
 
+// The matrix after every sweep of the search: it begins as the one before, and falls onto its diagonal.
+function sweepControl(alignment, state) {
+  const frames = () => { const found = alignment.similarity[state.group]; return [found.before, ...(found.between || []), found.after]; };
+  const count = frames().length, control = { shown: () => frames()[at], redraw: () => null, node: null };
+  let at = count - 1, timer = null;
+  if (count < 3) return control;
+  const slider = el("input", { type: "range", min: 0, max: count - 1, step: 1, value: at, id: "sweep", "aria-label": "Sweep of the search" });
+  const says = el("output", { for: "sweep" }), button = el("button", { type: "button", class: "quiet" });
+  const show = () => {
+    at = Number(slider.value);
+    says.textContent = at === 0 ? "before" : at === count - 1 ? "after" : `on the way, ${at} of ${count - 1}`;
+    slider.setAttribute("aria-valuetext", says.textContent);
+    control.redraw();
+  };
+  const stop = () => { clearInterval(timer); timer = null; button.textContent = "Play"; button.setAttribute("aria-label", "Play the search sweep by sweep"); };
+  const step = () => { if (state.gone) return stop(); slider.value = Number(slider.value) + 1; show(); if (at === count - 1) stop(); };
+  button.addEventListener("click", () => {
+    if (timer) return stop();
+    if (at === count - 1) { slider.value = 0; show(); }
+    timer = setInterval(step, 650);
+    button.textContent = "Pause";
+    button.setAttribute("aria-label", "Pause");
+  });
+  slider.addEventListener("input", () => { stop(); show(); });
+  stop();
+  show();
+  control.node = el("div", { class: "sweeps" }, button, slider, says);
+  return control;
+}
+
 function similarityPlot(matrix, colours) {
   const dark = document.documentElement.dataset.theme === "dark";
-  const scale = [[0, colours.naive], [0.25, faint(colours.naive, 0.45)], [0.5, dark ? "#10141a" : "#ffffff"], [0.75, faint(colours.aligned, 0.5)], [1, colours.aligned]];
+  const zero = dark ? "#10141a" : "#ffffff", scale = [[0, colours.fifth], [0.25, mix(colours.fifth, zero, 0.45)], [0.5, zero], [0.75, mix(colours.fourth, zero, 0.5)], [1, colours.fourth]];
   return { data: [{ type: "heatmap", z: matrix, zmin: -1, zmax: 1, colorscale: scale, hovertemplate: "first %{y}, second %{x}: %{z:.2f}<extra></extra>",
     colorbar: { thickness: 11, outlinewidth: 0, tickvals: [-1, -0.5, 0, 0.5, 1], ticktext: ["−1", "−0.5", "0", "0.5", "1"], tickfont: { color: colours.ink } } }],
     layout: layout(colours, { hovermode: "closest", margin: { l: 48, r: 6, t: 8, b: 44 }, xaxis: axis(colours, "unit of the second posterior", { showgrid: false, constrain: "domain" }),
@@ -93,11 +126,11 @@ function histogram(values, path, colours) {
 }
 
 function stdFigure(stds, name = "stds", title = "Standard deviations half way") {
-  const looks = { first: ["muted", "dot"], second: ["fourth", "dot"], naive: ["naive", "dash"], aligned: ["aligned", "solid"] };
+  const looks = { first: ["third", "dot"], second: ["fifth", "dot"], naive: ["naive", "dash"], aligned: ["aligned", "solid"] };
   return figure({
     name, title, width: "w6", height: 300, phone: 270, label: "Histograms of standard deviations, before and after alignment",
     says: stds.says || "Share of weights by standard deviation. Moving units does not change the histogram of a posterior, but it changes which deviations are averaged half way: without alignment those of unrelated weights.",
-    draw: (colours) => ({ data: stds.curves.map((curve) => ({ x: stds.centres, y: curve.shares.map((share) => 100 * share), name: plain(curve.name), mode: "lines", line: { color: colours[(looks[curve.role] || looks.first)[0]], dash: (looks[curve.role] || looks.first)[1], width: 2.2, shape: "hvh" }, hovertemplate: "%{y:.1f} %" })),
+    draw: (colours) => ({ data: stds.curves.map((curve) => ({ x: stds.centres, y: curve.shares.map((share) => 100 * share), name: plain(curve.name), mode: "lines", line: { color: colours[known(looks, curve.role, looks.first)[0]], dash: known(looks, curve.role, looks.first)[1], width: 2.2, shape: "hvh" }, hovertemplate: "%{y:.1f} %" })),
       layout: layout(colours, { showlegend: true, legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: 11.5 } }, margin: { l: 52, r: 14, t: narrow() ? 62 : 50, b: 44 },
         xaxis: axis(colours, "standard deviation", { ...(stds.scale === "log" ? logTicks(stds.centres) : {}), hoverformat: ".2g", unifiedhovertitle: { text: "std %{x:.2g}" } }), yaxis: axis(colours, "share of weights (%)", { rangemode: "tozero" }) }) }),
   });

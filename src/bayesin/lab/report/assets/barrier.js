@@ -14,7 +14,7 @@ function barrierSection(run, state) {
   if (!sets || !Object.keys(sets).length) return null;
   const names = Object.keys(sets);
   state.set = names.includes(state.set) ? state.set : names[0];
-  const key = el("div"), numbers = el("details", {}, el("summary", {}, "All numbers of these curves"), el("div"));
+  const key = el("div"), numbers = el("details", { ontoggle: reachable }, el("summary", {}, "All numbers of these curves"), el("div"));
   const shown = MEASURES.filter((measure) => names.some((set) => Object.values(sets[set]).some((curve) => curve && curve[measure.name])));
   const figures = shown.map((measure) => figure({
     name: "barrier-" + measure.name, title: measure.title, says: measure.says, width: shown.length === 3 ? "w4" : "w6", height: 300, phone: 250,
@@ -37,14 +37,14 @@ function barrierSection(run, state) {
   const both = names.some((name) => sets[name].aligned);
   return section("barrier", both ? "The barrier, before and after" : "The barrier",
     lead(run.barrier.says || "The path runs from the first posterior (τ = 0) to the second (τ = 1) along the Wasserstein geodesic: every mean and every standard deviation moves in a straight line. At each τ the loss is that of the averaged prediction of many weight samples; all τ share the same random numbers, and the bands of the loss show the Monte-Carlo error of its height above the chord. The bands of accuracy and calibration error show how well that many examples can determine them."),
-    names.length > 1 ? choice("Data set", names.map((name) => [name, titles[name] || name]), state.set, (name) => { state.set = name; update(); }) : null,
+    names.length > 1 ? choice("Data set", names.map((name) => [name, known(titles, name, name)]), state.set, (name) => { state.set = name; update(); }) : null,
     key, el("div", { class: shown.length === 3 ? "grid trio" : "grid" }, figures.map((plot) => plot.node)), numbers);
 }
 
 function barrierLegend(curves) {
   const lines = PATHS.filter((path) => curves[path.name]).map((path) => {
     const curve = curves[path.name];
-    return [`${path.colour || path.name} ${path.dash}`, path.title + ": barrier ", el("b", {}, nats(curve.value, curve.error)), " nats"];
+    return [keyOf(path), path.title + ": barrier ", el("b", {}, nats(curve.value, curve.error)), " nats"];
   });
   const known = PATHS.some((path) => curves[path.name]);
   const band = Object.values(curves).some((curve) => curve && (curve.nll_error || curve.accuracy_error));
@@ -56,7 +56,7 @@ function barrierPlot(curves, measure, colours, tau) {
   for (const path of PATHS) {
     const curve = curves[path.name];
     if (!curve || !curve[measure.name]) continue;
-    const colour = colours[path.colour || path.name], values = curve[measure.name].map((value) => present(value) ? value * measure.scale : null);
+    const colour = colours[path.name], values = curve[measure.name].map((value) => present(value) ? value * measure.scale : null);
     const errors = curve[measure.name + "_error"];
     if (errors) data.push(...band(curve.taus, values, errors.map((error) => 2 * (error || 0) * measure.scale), colour));
     if (measure.name === "nll") {

@@ -12,14 +12,14 @@ function compactSection(run, state) {
 }
 
 function scoresPanel(scores) {
-  const rows = scores.map((score) => [score.name, percent(score.agreement), fixed(score.total_variation, 4), percent(score.accuracy)]);
+  const rows = scores.map((score) => [score.name, percent(score.agreement), fixed(score.total_variation, 4), percent(score.accuracy), fixed(score.nll, 3), fixed(score.ece, 3)]);
   return el("div", { class: "panel" }, el("h3", {}, "Predictions on the test set"),
-    table(["prediction of", "agreement", narrow() ? "TV" : "total variation", "accuracy"], rows, { class: "wrap" }),
-    el("p", { class: "lead", style: "margin:.5rem 0 0;font-size:.88rem" }, "Agreement: share of test examples whose most probable class is that of the samples. Total variation: half the summed distance between its class probabilities and those of the samples, averaged over the test set."));
+    table(["prediction of", "agreement", narrow() ? "TV" : "total variation", "accuracy", "NLL", "ECE"], rows, { class: "wrap" }),
+    el("p", { class: "lead", style: "margin:.5rem 0 0;font-size:.88rem" }, "Agreement: share of test examples whose most probable class is that of the samples. Total variation: half the summed distance between its class probabilities and those of the samples, averaged over the test set. Neither says whether a prediction is as sure as it may be; NLL (nats) and expected calibration error do."));
 }
 
 const MOST_GROUPS = 4; // lines that stay apart; with more groups their sum is shown
-const GROUP_LOOKS = [["aligned", "circle"], ["naive", "diamond"], ["third", "square"], ["fourth", "x"]];
+const GROUP_LOOKS = [["third", "circle"], ["fourth", "diamond"], ["fifth", "square"], ["muted", "x"]];
 
 function swapsFigure(groups) {
   const few = groups.length <= MOST_GROUPS, count = groups[0].transpositions.length, samples = [...Array(count).keys()];

@@ -15,6 +15,9 @@ function el(tag, attributes, ...children) {
 // Plotly reads a little HTML in its labels; text from files must stay text.
 const plain = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 
+// Names from files are looked up among our own alone: every object also has a "constructor".
+const known = (table, name, otherwise) => (Object.hasOwn(table, name) ? table[name] : otherwise);
+
 const present = (value) => value !== null && value !== undefined && Number.isFinite(value);
 const fixed = (value, digits) => (present(value) ? value.toFixed(digits).replace(/^-(?=0(\.0*)?$)/, "").replace("-", "−") : "–");
 const percent = (value, digits = 1) => (present(value) ? fixed(100 * value, digits) + "\u00a0%" : "–");
@@ -33,7 +36,7 @@ const bytes = (count) => (count < 1000 ? `${count} B` : count < 1e6 ? `${fixed(c
 
 function ink() {
   const style = getComputedStyle(document.documentElement);
-  const names = ["paper", "card", "ink", "muted", "line", "grid", "naive", "aligned", "third", "fourth"];
+  const names = ["paper", "card", "ink", "muted", "line", "grid", "naive", "aligned", "rescaled", "mixture", "third", "fourth", "fifth"];
   return Object.fromEntries(names.map((name) => [name, style.getPropertyValue("--" + name).trim()]));
 }
 
@@ -80,8 +83,8 @@ function layout(colours, more) {
 // A plot with its title and the sentence that says what it shows. `draw(colours)` returns plotly's {data, layout}.
 function figure(options) {
   const target = el("div", { class: "plot", role: "img", "aria-label": options.label || options.title, "data-plot": options.name });
-  const head = el("div", { class: "head" }, el("h3", {}, options.title), options.control);
-  const node = el("figure", { class: options.width }, head, target, el("figcaption", {}, options.says));
+  const head = el("div", { class: "head" }, el(options.heading || "h3", {}, options.title), options.control);
+  const node = el("figure", { class: options.width }, head, target, el("figcaption", {}, options.says || null));
   const plot = { node, target, options, drawing: Promise.resolve(), draw: () => { plot.drawing = drawPlot(plot); return plot.drawing; } };
   plots.push(plot);
   return plot;
@@ -105,6 +108,15 @@ function table(columns, rows, options = {}) {
   return el("div", { class: "scroll" }, el("table", { class: "numbers " + (options.class || "") }, columns.length ? head : null, el("tbody", {}, body)));
 }
 
+// What scrolls sideways must be within reach of the keyboard; what does not would be a stop for nothing.
+function reachable() {
+  document.querySelectorAll(".scroll:not(.drawn)").forEach((node) => {
+    const scrolls = node.scrollWidth > node.clientWidth + 1 || node.scrollHeight > node.clientHeight + 1;
+    const names = { tabindex: "0", role: "group", "aria-label": "Table that scrolls" };
+    Object.entries(names).forEach(([name, value]) => (scrolls ? node.setAttribute(name, value) : node.removeAttribute(name)));
+  });
+}
+
 function legend(entries) {
   return el("ul", { class: "legend" }, entries.filter(Boolean).map(([key, ...text]) => el("li", {}, el("span", { class: "key " + key, "aria-hidden": "true" }), el("span", {}, text))));
 }
@@ -119,11 +131,13 @@ function choice(label, options, chosen, onchange) {
 function section(id, title, ...children) {
   return el("section", { id, "aria-labelledby": id + "-title" }, el("h2", { id: id + "-title" }, title), ...children);
 }
+const keyOf = (path) => `${path.name} ${path.dash === "dashdot" ? "dash" : path.dash}`;
 const lead = (...text) => el("p", { class: "lead" }, ...text);
 
-// What both kinds of path are called, drawn and keyed everywhere on the page.
+// What the kinds of path are called, drawn and keyed everywhere on the page. Each has a colour of its own, and nothing else has it.
 const PATHS = [
   { name: "naive", title: "without alignment", brief: "not aligned", dash: "dash", symbol: "diamond" },
   { name: "aligned", title: "after alignment", brief: "aligned", dash: "solid", symbol: "circle" },
-  { name: "mixture", title: "mixture of both, a control", brief: "mixture", dash: "dot", symbol: "square", colour: "third" },
+  { name: "rescaled", title: "aligned and rescaled", brief: "rescaled", dash: "dashdot", symbol: "triangle-up" },
+  { name: "mixture", title: "mixture of both, a control", brief: "mixture", dash: "dot", symbol: "square" },
 ];

@@ -1,8 +1,8 @@
 // Reads the embedded data, builds the sections, follows the theme.
 
 const SECTIONS = [
-  ["claims", "Claims", claimsSection], ["pictures", "Figure", picturesSection], ["barrier", "Barrier", barrierSection], ["walk", "Walk", walkSection], ["plane", "Landscape", planeSection], ["alignment", "Alignment", alignmentSection],
-  ["compact", "One Gaussian", compactSection], ["posterior", "Posteriors", posteriorSection], ["tables", "Tables", tablesSection], ["run", "What was run", runSection],
+  ["claims", "Claims", claimsSection], ["panels", "Figure", panelsSection], ["pictures", "Figure", picturesSection], ["barrier", "Barrier", barrierSection], ["walk", "Walk", walkSection], ["plane", "Landscape", planeSection], ["alignment", "Alignment", alignmentSection],
+  ["compact", "One Gaussian", compactSection], ["evaluation", "Predictions", evaluationSection], ["posterior", "Posteriors", posteriorSection], ["tables", "Tables", tablesSection], ["run", "What was run", runSection],
 ];
 
 const runs = JSON.parse(document.getElementById("data").textContent).runs;
@@ -15,10 +15,12 @@ function mount(which) {
   plots.length = 0;
   const run = runs[which], state = { afterMount: [], perGroup: [], refresh: [] };
   const built = SECTIONS.map(([id, title, build]) => [id, title, build(run, state)]).filter(([, , node]) => node);
-  document.getElementById("main").replaceChildren(summarySection(run, runs, mount), ...built.map(([, , node]) => node));
+  document.getElementById("main").replaceChildren(
+    summarySection(run, runs, mount, state), ...built.map(([, , node]) => node));
   document.getElementById("nav").replaceChildren(...built.map(([id, title]) => el("a", { href: "#" + id }, title)));
   shown = { state };
   state.afterMount.forEach((act) => act());
+  reachable();
 }
 
 function setTheme(name, remember) {
@@ -49,6 +51,7 @@ window.addEventListener("resize", () => {
       if (state.gone) return;
       stale.forEach((plot) => plot.draw());
       if (changed) state.refresh.forEach((act) => act());
+      reachable();
     });
   }, 120);
 });

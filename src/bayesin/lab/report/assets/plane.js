@@ -26,8 +26,8 @@ function planeSection(run, state) {
 function planeGuide(plane) {
   const rows = plane.points.map((point) => [point.name, fixed(point.nll, 3), present(point.distance) ? brief(point.distance) : "–"]);
   return el("div", { class: "panel" }, el("h3", {}, "What to see"),
-    el("p", { class: "small" }, el("b", {}, "Dashed: "), "the way without alignment. Darker ground on it is the barrier."),
-    el("p", { class: "small" }, el("b", {}, "Solid: "), "the way to the aligned copy, which computes the same function as the second posterior. Where alignment works this way stays on bright ground."),
+    el("p", { class: "small" }, el("span", { class: "key naive dash", "aria-hidden": "true" }), el("b", {}, "Dashed: "), "the way without alignment. Darker ground on it is the barrier."),
+    el("p", { class: "small" }, el("span", { class: "key aligned", "aria-hidden": "true" }), el("b", {}, "Solid: "), "the way to the aligned copy, which computes the same function as the second posterior. Where alignment works this way stays on bright ground."),
     table(["posterior", "loss (nats)", "distance"], rows));
 }
 
@@ -46,7 +46,7 @@ function planePlot(plane, field, colours) {
     colorbar: { ...bar, outlinewidth: 0, len: 1, tickfont: { color: colours.ink } }, hovertemplate: field.title + ": %{z:.3f}<extra></extra>" };
   const find = (role) => plane.points.find((point) => point.role === role);
   const [target, source, aligned] = ["target", "source", "aligned"].map(find);
-  const data = [contour, ...(target && source ? pathLine(target, source, "dash") : []), ...(target && aligned ? pathLine(target, aligned, "solid") : [])];
+  const data = [contour, ...(target && source ? pathLine(target, source, colours.naive, "dash") : []), ...(target && aligned ? pathLine(target, aligned, colours.aligned, "solid") : [])];
   data.push({ x: plane.points.map((point) => point.x), y: plane.points.map((point) => point.y), mode: "markers", hoverinfo: "skip",
     marker: { size: 13, color: "#ffffff", symbol: "circle", line: { color: "#111111", width: 2.2 } } });
   const centre = (plane.y[0] + plane.y[plane.y.length - 1]) / 2;
@@ -65,10 +65,10 @@ function scaleOf(plane, field, flat) {
   return high > low ? [low, high] : [low, low + 1e-6 + Math.abs(low) * 1e-3]; // a flat plane still needs a scale
 }
 
-// White with a dark edge, so that the line is seen on bright and on dark ground.
-function pathLine(from, to, dash) {
+// In the colour of its path with a white edge, so that the line is seen on bright and on dark ground.
+function pathLine(from, to, path, dash) {
   const line = (colour, width, kind) => ({ x: [from.x, to.x], y: [from.y, to.y], mode: "lines", line: { color: colour, width, dash: kind }, hoverinfo: "skip" });
-  return [line("rgba(17,17,17,0.45)", 5, "solid"), line("#ffffff", 2.6, dash)];
+  return [line("rgba(255,255,255,0.85)", 6.5, "solid"), line(path, 3.2, dash)];
 }
 
 const ends = (values) => [values[0], values[values.length - 1]];

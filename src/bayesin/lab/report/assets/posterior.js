@@ -14,7 +14,7 @@ function posteriorSection(run, state) {
 // Boxes from stored quantiles: 5, 25, 50, 75 and 95 per cent. A point has no signal-to-noise ratio, hence no box.
 function boxes(layers, names, key, colours) {
   return names.map((name, at) => {
-    const known = layers.filter((layer) => present(layer[key][at][0])), colour = at ? colours.third : colours.aligned;
+    const known = layers.filter((layer) => present(layer[key][at][0])), colour = at ? colours.fifth : colours.third;
     const quantile = (number) => known.map((layer) => layer[key][at][number]);
     return { type: "box", name: plain(name), x: known.map((layer) => plain(layer.name)), lowerfence: quantile(0), q1: quantile(1), median: quantile(2),
       q3: quantile(3), upperfence: quantile(4), line: { color: colour, width: 1.6 }, fillcolor: faint(colour, 0.25), hoverformat: ".3g" };

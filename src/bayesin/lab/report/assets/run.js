@@ -34,7 +34,7 @@ function secondsFigure(seconds) {
   return figure({
     name: "seconds", title: "Where the time went", width: "", height: 60 + 30 * rows.length, label: "Seconds spent in each stage",
     says: "Wall-clock seconds of each stage on the machine above, compilation included.",
-    draw: (colours) => ({ data: [{ type: "bar", orientation: "h", y: rows.map((row) => plain(row.name)), x: rows.map((row) => row.seconds), marker: { color: colours.aligned }, text: rows.map((row) => fixed(row.seconds, 1) + " s"), textposition: "outside", cliponaxis: false, hoverinfo: "skip" }],
+    draw: (colours) => ({ data: [{ type: "bar", orientation: "h", y: rows.map((row) => plain(row.name)), x: rows.map((row) => row.seconds), marker: { color: colours.third }, text: rows.map((row) => fixed(row.seconds, 1) + " s"), textposition: "outside", cliponaxis: false, hoverinfo: "skip" }],
       layout: layout(colours, { hovermode: false, bargap: 0.35, margin: { l: 60, r: 48, t: 6, b: 44 }, xaxis: axis(colours, "seconds"), yaxis: axis(colours, "", { type: "category", ticks: "", showgrid: false }) }) }),
   });
 }

@@ -3,7 +3,7 @@
 function walkSection(run, state) {
   const walk = run.walk;
   if (!walk) return null;
-  const kinds = PATHS.filter((path) => walk[path.name]);
+  const kinds = PATHS.filter((path) => (walk[path.name] || []).length);
   const taus = walk.taus, output = el("output", { for: "tau", "aria-live": "polite" });
   const slider = el("input", { id: "tau", type: "range", min: 0, max: taus.length - 1, step: 1, value: middle(taus), "aria-label": "Position on the path, tau" });
   const play = el("button", { type: "button" });
@@ -71,7 +71,7 @@ function playback(button, slider, count, show) {
 function walkNumbers(walk, kinds, step) {
   const rows = kinds.map((path) => {
     const here = walk[path.name][step];
-    return [el("span", {}, el("span", { class: `key ${path.name} ${path.dash === "dash" ? "dash" : ""}`, "aria-hidden": "true" }), narrow() ? path.brief : path.title),
+    return [el("span", {}, el("span", { class: "key " + keyOf(path), "aria-hidden": "true" }), narrow() ? path.brief : path.title),
       fixed(here.nll, 3), percent(here.accuracy), percent(here.ece), percent(here.confidence)];
   });
   // A phone has room for four columns; the calibration plot shows how sure the network is.
@@ -116,7 +116,7 @@ function imageCards(walk, kinds) {
   });
   const node = el("div", { class: "panel", style: "margin-top:1rem" }, el("h3", {}, "Single images"),
     el("p", { class: "lead", style: "margin:0;font-size:.88rem" }, walk.images.says || "Predictive probabilities of a few test images; the true class stands out."),
-    legend(kinds.map((path) => [path.name + (path.dash === "dash" ? " dash" : ""), path.title])), el("ul", { class: "images" }, cards));
+    legend(kinds.map((path) => [keyOf(path), path.title])), el("ul", { class: "images" }, cards));
   return { node, update: (step) => updates.forEach((update) => update(step)) };
 }
 
@@ -132,7 +132,7 @@ function probabilityStrip(walk, path, image, truth) {
     items.forEach((item, at) => { item.style.height = 100 * chances[at] + "%"; item.title = `${walk.classes[at]}: ${percent(chances[at])}`; });
     const best = chances.indexOf(Math.max(...chances));
     const verdict = best === truth ? "✓" : "✗";
-    says.replaceChildren(el("span", { class: `key ${path.name} ${path.dash === "dash" ? "dash" : ""}`, title: path.title }), el("b", { "aria-label": `${walk.classes[best]}, ${best === truth ? "right" : "wrong"}, ${percent(chances[best], 0)}` }, `${verdict} ${walk.classes[best]} · ${percent(chances[best], 0)}`));
+    says.replaceChildren(el("span", { class: "key " + keyOf(path), title: path.title }), el("b", { "aria-label": `${walk.classes[best]}, ${best === truth ? "right" : "wrong"}, ${percent(chances[best], 0)}` }, `${verdict} ${walk.classes[best]} · ${percent(chances[best], 0)}`));
   };
   return { node: el("div", { class: "strip " + path.name }, says, few ? [bars, ticks] : null), update };
 }

@@ -1,0 +1,119 @@
+"""What is left of the barrier of well-trained ResNet20s on CIFAR-10, by matching and by path, on the CPU.
+
+    python benchmarks/matching.py FOLDER                          both pairs in FOLDER, ln32.npz and frn32.npz
+    python benchmarks/matching.py FOLDER --only ln32 --test 300 --images 200
+
+The files hold two posteriors each of a ResNet20 with 32 features, in arrays `member|part|name` with part 0 the mean
+and part 1 the std. The barrier is the test loss half-way less the mean of both ends, in nats, with the points of
+accuracy that are lost there. Units are compared and rescaled on training images without labels. Rescaling the path
+between posteriors that were not aligned is the control.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from bayesin import Gaussian, align, costs, discover, geodesic, predict, rescale
+from bayesin.data import load
+from bayesin.models import Model, build
+from bayesin.trees import flatten, map_with_path
+
+NORMS = {"ln32": "layernorm", "frn32": "frn"}
+SITES = {"n1": "first", "n2": "second", "sn": "shortcut"}
+PARTS = {"c": ("conv/kernel",), "g": ("norm/scale", "norm/gamma"), "b": ("norm/bias", "norm/beta")}
+KEY = jax.random.key(0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--only", choices=[*NORMS])
+    parser.add_argument("--test", type=int, default=1000, help="test images")
+    parser.add_argument("--images", type=int, default=500, help="training images on which units are measured")
+    parser.add_argument("--draws", type=int, default=2, help="draws of the weights for the loss")
+    options = parser.parse_args()
+    data = load("cifar10")
+    print(
+        f"{options.test} test images, {options.draws} draws; units on {options.images} training images, their means"
+    )
+    print("| network | matching | path | barrier, nats | left | points lost | CPU seconds |")
+    print("|---|---|---|---|---|---|---|", flush=True)
+    for name in [options.only] if options.only else NORMS:
+        measure(name, options, data)
+
+
+def measure(name: str, options: argparse.Namespace, data: Any) -> None:
+    model = build("resnet20", data.input_shape, 10, width=32, norm=NORMS[name])
+    target, source = read(options.folder / f"{name}.npz", model)
+    x = np.asarray(data.x_train[: options.images])
+    spec = discover(model.apply, target.mean, x[:2])
+
+    def score(q: Gaussian) -> np.ndarray:
+        seen = predict(q, model, data.x_test[: options.test], key=KEY, samples=options.draws)
+        found = seen.metrics(data.y_test[: options.test])
+        return np.array([found["nll"], 100 * found["accuracy"]])
+
+    ends = (score(target) + score(source)) / 2
+    by_function = costs.Activations(model.apply, x)
+    matchings = {"none": None, "W2": "wasserstein", "activations": by_function}
+    matchings |= {"both": costs.Blend("wasserstein", by_function)}
+    naive = None
+    for matching, cost in matchings.items():
+        moved, aligning = timed(
+            lambda cost=cost: source if cost is None else align(target, source, spec, key=KEY, cost=cost).posterior
+        )
+        path = geodesic(target, moved)
+        rescaled = rescale(path, model.apply, x, key=KEY, samples=0, spec=spec)
+        for kind, way, before in (("geodesic", path, aligning), ("rescaled", rescaled, 0.0)):
+            middle, seconds = timed(lambda way=way: way(0.5))
+            barrier, lost = (score(middle) - ends) * (1, -1)
+            naive = barrier if naive is None else naive
+            cells = [f"{barrier:.3f}", f"{100 * barrier / naive:.0f} %", f"{lost:.1f}", f"{before + seconds:.0f}"]
+            print(f"| {name} | {matching} | {kind} | {' | '.join(cells)} |", flush=True)
+
+
+def timed(make: Callable[[], Any]) -> tuple[Any, float]:
+    began = time.process_time()
+    return make(), time.process_time() - began
+
+
+def read(path: Path, model: Model) -> list[Gaussian]:
+    """Both posteriors, in the parameter tree of the network."""
+    like = jax.eval_shape(model.init, KEY)
+    known = set(flatten(like))
+    with np.load(path) as stored:
+        arrays = {name: stored[name].astype(np.float32) for name in stored.files if name.count("|") == 2}
+    flats: dict[tuple[str, str], dict[str, np.ndarray]] = {}
+    for name, array in arrays.items():
+        member, part, own = name.split("|")
+        flats.setdefault((member, part), {})[path_of(own, known)] = array
+    tree = lambda flat: map_with_path(lambda at, leaf: flat[at].reshape(leaf.shape), like)  # noqa: E731
+    return [Gaussian(tree(flats[member, "0"]), tree(flats[member, "1"])) for member in ("0", "1")]
+
+
+def path_of(own: str, known: set[str]) -> str:
+    """`g1b0n2c` is the second kernel of stage 1, block 0; `…t` are thresholds, `…ot` those after the block's sum."""
+    if own in ("w", "b"):
+        return {"w": "dense/kernel", "b": "dense/bias"}[own]
+    if own.startswith("n0"):
+        return (
+            "stem_rectify/tau" if own == "n0t" else next(f"stem/{p}" for p in PARTS[own[2]] if f"stem/{p}" in known)
+        )
+    block = f"blocks/{3 * int(own[1]) + int(own[3])}"
+    if own.endswith("t"):
+        return f"{block}/rectify/tau" if own[4:] == "ot" else f"{block}/rectify_first/tau"
+    return _in(f"{block}/{SITES[own[4:6]]}", own[6], known)
+
+
+def _in(layer: str, part: str, known: set[str]) -> str:
+    """The two norms name gain and bias differently."""
+    return next(f"{layer}/{name}" for name in PARTS[part] if f"{layer}/{name}" in known)
+
+
+if __name__ == "__main__":
+    main()

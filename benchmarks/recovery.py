@@ -1,0 +1,153 @@
+"""Whether `align` finds a permutation that was planted, with one start, whatever the key.
+
+    python benchmarks/recovery.py                  six small shapes, 20 keys each: units in the wrong place
+    python benchmarks/recovery.py --independent    unrelated weights: where it ends, beside ten random orders
+    python benchmarks/recovery.py --large          the true sizes once: seconds, and the system's peak memory
+
+The source is the target with its units permuted (all groups, those of each head included), and a tenth of each
+tensor's spread as noise on top.
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import ml_dtypes
+import numpy as np
+
+from _shapes import LARGE, SMALL
+from bayesin import align, invert, permute
+
+NOISE = 0.1
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--independent", action="store_true", help="unrelated weights in place of planted ones")
+    parser.add_argument("--large", nargs="?", const="all", help="the true sizes (or one of them, by name)")
+    parser.add_argument("--bfloat16", action="store_true", help="weights in bfloat16, with --large")
+    parser.add_argument("--keys", type=int, default=20)
+    parser.add_argument("--json", type=Path, help="also write the rows here")
+    options = parser.parse_args()
+    if options.large:
+        rows = large(options.large, options.bfloat16)
+    else:
+        rows = [independent(name) if options.independent else small(name, options.keys) for name in SMALL]
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=2) + "\n")
+
+
+def small(name: str, keys: int) -> dict:
+    """One shape, planted anew for every key."""
+    spec, wrong, seconds = SMALL[name], [], 0.0
+    units = sum(perm.size for perm in spec.identity().values())
+    for seed in range(keys):
+        target, source, planted = plant(spec, seed)
+        clock = time.process_time()
+        found = align(target, source, spec, key=jax.random.key(seed))
+        seconds += time.process_time() - clock
+        wrong.append(misplaced(found.perms, planted, spec))
+    row = {"shape": name, "units": units, "keys": keys, "recovered": wrong.count(0), "wrong": wrong}
+    row["seconds"] = seconds / keys
+    print(
+        f"{name:12}{units:6} units  recovered {row['recovered']} of {keys}  {row['seconds']:.2f} CPU s each",
+        flush=True,
+    )
+    return row
+
+
+def independent(name: str, orders: int = 10) -> dict:
+    """One shape with unrelated weights: where the default ends, relative to ten random orders from the identity."""
+    spec = SMALL[name]
+    target, source = random_weights(spec, 0), random_weights(spec, 1)
+    ours = [align(target, source, spec, key=jax.random.key(seed)).objective for seed in range(3)]
+    start = spec.identity()
+    random = [align(target, source, spec, key=jax.random.key(seed), init=start).objective for seed in range(orders)]
+    row = {"shape": name, "ours": ours, "random": random, "gap": max(ours) / min(random) - 1}
+    print(f"{name:12} worst of 3 keys {row['gap']:+.3%} of the best of {orders} random orders", flush=True)
+    return row
+
+
+def large(which: str, half: bool) -> list[dict]:
+    """Each in a process of its own, so that its peak memory is its own."""
+    if which != "all":
+        print(json.dumps(large_one(which, half)))
+        return []
+    rows = []
+    for name in LARGE:
+        command = [sys.executable, __file__, "--large", name, *(["--bfloat16"] if half else [])]
+        rows.append(json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
+        row = rows[-1]
+        print(
+            f"{name:12}{row['weights'] / 1e6:7.1f} M weights  wrong {row['wrong']} of {row['units']}"
+            f"  {row['seconds']:.1f} s, {row['cpu_seconds']:.1f} CPU s  {row['sweeps']} sweeps"
+            f"  peak {row['peak_gib']:.2f} GiB, {row['before_gib']:.2f} before: {row['bytes_a_weight']:.1f} B/weight",
+            flush=True,
+        )
+    return rows
+
+
+def large_one(name: str, half: bool) -> dict:
+    """Aligns one planted network of true size."""
+    spec = LARGE[name]
+    target, source, planted = plant(spec, 0, ml_dtypes.bfloat16 if half else np.float32)
+    weights = sum(leaf.size for leaf in target.values())
+    before, clock, busy = peak_bytes(), time.perf_counter(), time.process_time()
+    found = align(target, source, spec, key=jax.random.key(0))
+    return {
+        "shape": name,
+        "weights": weights,
+        "units": sum(perm.size for perm in found.perms.values()),
+        "wrong": misplaced(found.perms, planted, spec),
+        "seconds": time.perf_counter() - clock,
+        "cpu_seconds": time.process_time() - busy,
+        "spent": dict(found.seconds),
+        "sweeps": found.sweeps,
+        "before_gib": before / 2**30,
+        "peak_gib": peak_bytes() / 2**30,
+        "bytes_a_weight": (peak_bytes() - before) / weights,
+        "objective": found.objective,
+    }
+
+
+def plant(spec, seed: int, dtype=np.float32) -> tuple[dict, dict, dict]:
+    """A target, the permuted target with noise, and the permutations."""
+    target, planted = random_weights(spec, seed, dtype), spec.random(jax.random.key(1_000 + seed))
+    source, rng = permute(target, spec, planted), np.random.default_rng(2_000 + seed)
+    for leaf in source.values():
+        for part in np.array_split(leaf.reshape(-1), max(1, leaf.size >> 20)):  # in place, piece by piece
+            spread = np.float32(NOISE) * np.float32(part.astype(np.float32).std())
+            part += (spread * rng.standard_normal(part.size, np.float32)).astype(leaf.dtype)
+    return target, source, planted
+
+
+def random_weights(spec, seed: int, dtype=np.float32) -> dict:
+    """Normal weights at the usual scale; vectors around zero."""
+    rng, params = np.random.default_rng(seed), {}
+    for path, _ in spec.parameters:
+        shape = spec.shape(path)
+        scale = (1.0 / max(int(np.prod(shape[:-1])), 1)) ** 0.5 if len(shape) > 1 else 0.1
+        params[path] = np.empty(shape, dtype)
+        for part in np.array_split(params[path].reshape(-1), max(1, params[path].size >> 20)):
+            part[:] = np.float32(scale) * rng.standard_normal(part.size, np.float32)
+    return params
+
+
+def misplaced(perms, planted, spec) -> int:
+    """Units that are not where they came from."""
+    right = invert(planted, spec)
+    return sum(int((perms[group] != right[group]).sum()) for group in right)
+
+
+def peak_bytes() -> int:
+    """The most memory that this process has had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+if __name__ == "__main__":
+    main()

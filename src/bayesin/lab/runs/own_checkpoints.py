@@ -1,0 +1,87 @@
+"""Two checkpoints that another program wrote, as a pair: arrays by name, for a model by its address.
+
+    NAME.safetensors     as `safetensors.numpy.save_file` and its like write it
+    NAME.npz             as `numpy.savez` writes it
+
+A name is the path of a parameter as `model.init` has it, with `/` or `.` between its parts. Nothing is unpickled.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from ...data import Dataset, read_npz
+from ...errors import ArtifactError, ConfigError, did_you_mean, first_line
+from ...store import describe
+from ...trees import Tree, flatten, unflatten
+from .own_model import own_model
+from .pairs import PosteriorPair
+from .posterior_files import discover_and_verify
+
+PICKLED = (".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".bin")
+
+
+def load_own_pair(first: Path | str, second: Path | str, address: str, data: Dataset) -> PosteriorPair:
+    """Reads two checkpoints of the model at an address, and finds and verifies its symmetry.
+
+    Raises:
+        ModelError: there is no such model, or it does not take these inputs.
+        ArtifactError: a file that cannot be read, or holds other arrays than the model has.
+        SymmetryError: what was discovered is no symmetry after all.
+    """
+    model = own_model(address, data.x_test[:2], None, str(first))
+    like = jax.eval_shape(model.init, jax.random.key(0))
+    target, source = (read_checkpoint(path, like) for path in (first, second))
+    spec = discover_and_verify(model, target, data.x_test)
+    return PosteriorPair(target, source, spec, model, data.x_test, data=data)
+
+
+def is_own_checkpoint(text: str) -> bool:
+    """Whether this names a file that bayesin has not written."""
+    if not Path(text).is_file():
+        return False
+    try:
+        describe(text)
+    except ArtifactError:
+        return True
+    return False
+
+
+def read_checkpoint(path: Path | str, like: Tree) -> Tree:
+    """Reads the arrays of a checkpoint into a tree like the given one; refuses what is missing, unknown or misshapen.
+
+    Raises:
+        ArtifactError: names the file and the first parameter that does not fit.
+    """
+    arrays, wanted = _arrays(Path(path)), flatten(like)
+    named = {_path(name, wanted): value for name, value in arrays.items()}
+    for name in wanted.keys() - named.keys():
+        raise ArtifactError(f"{path} has no '{name}', which the model needs{did_you_mean(name, arrays)}")
+    for name in named.keys() - wanted.keys():
+        raise ArtifactError(f"{path} holds '{name}', which the model does not have{did_you_mean(name, wanted)}")
+    for name, leaf in wanted.items():
+        if named[name].shape != leaf.shape:
+            raise ArtifactError(f"{path}: '{name}' has shape {named[name].shape}, in the model {tuple(leaf.shape)}")
+    return unflatten({name: named[name].astype(leaf.dtype) for name, leaf in wanted.items()})
+
+
+def _arrays(path: Path) -> Mapping[str, np.ndarray]:
+    if not path.is_file():
+        raise ConfigError(f"there is no file '{path}'")
+    if path.suffix in PICKLED:
+        raise ArtifactError(f"{path} is pickled, which may run code; write it with safetensors.torch.save_file")
+    try:
+        if path.suffix == ".npz":
+            return read_npz(path, names=None)
+        from safetensors.numpy import load_file
+
+        return load_file(path)
+    except Exception as error:  # of two libraries, for files that may hold anything
+        raise ArtifactError(f"{path} cannot be read as safetensors or npz: {first_line(error)}") from error
+
+
+def _path(name: str, wanted: Mapping[str, Any]) -> str:
+    return name if name in wanted else name.replace(".", "/")

@@ -1,0 +1,79 @@
+"""The Gaussian with a low-rank part and a diagonal one, as in factor analysis:
+
+    w = m + Σ_k z_k f_k + d · ε,     z ~ N(0, I_K),  ε ~ N(0, I),     covariance  Σ_k f_k f_kᵀ + diag(d²).
+
+What SWAG makes of the iterates of gradient descent (Maddox et al. 2019), and `compact` of several Gaussians.
+"""
+
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from ..randomness import PRNGKey, check_key, normal_tree, sample_with
+from ..symmetry import Perms, PermutationSpec, permute
+from ..trees import Tree, is_float
+from .gaussian import Gaussian
+from .lowrank import LowRankGaussian
+
+
+class FactorGaussian(eqx.Module):
+    """`N(mean, Σ_k f_k f_kᵀ + diag(noise²))`; `factors` has a leading axis, `noise` is a tree like the mean.
+
+    Example:
+        >>> q = FactorGaussian({"w": jnp.zeros(2)}, {"w": jnp.array([[3.0, 0.0]])}, {"w": jnp.array([4.0, 1.0])})
+        >>> q.std["w"].tolist()
+        [5.0, 1.0]
+    """
+
+    mean: Tree
+    factors: Tree
+    noise: Tree
+
+    def __check_init__(self):
+        Gaussian(self.mean, self.noise)
+        LowRankGaussian(self.mean, self.factors)
+
+    def __repr__(self) -> str:
+        return f"FactorGaussian({self.size:,} weights, rank {self.rank})"
+
+    def sample(self, key: PRNGKey, count: int) -> Tree:
+        """Returns `count` draws as one tree with a leading axis; number s is `draw(fold_in(key, s))`."""
+        check_key(key)
+        return _sample(self, key, count)
+
+    def draw(self, key: PRNGKey) -> Tree:
+        """Returns one draw; both parts come from streams of their own."""
+        shared, own = jax.random.split(key)
+        centre = LowRankGaussian(self.mean, self.factors).at(jax.random.normal(shared, (self.rank,), jnp.float32))
+        return Gaussian(centre, self.noise).at(normal_tree(own, self.mean))
+
+    def permute(self, spec: PermutationSpec, perms: Perms) -> "FactorGaussian":
+        """Returns the posterior with its units reordered."""
+        return FactorGaussian(*(permute(tree, spec, perms) for tree in (self.mean, self.factors, self.noise)))
+
+    @property
+    def std(self) -> Tree:
+        """Marginal standard deviation of every weight."""
+
+        def width(noise: Array, factors: Array) -> Array:
+            return jnp.sqrt(noise**2 + jnp.sum(factors**2, 0)) if is_float(factors.dtype) else jnp.zeros_like(noise)
+
+        return jax.tree.map(width, self.noise, self.factors)
+
+    @property
+    def rank(self) -> int:
+        """Number of factors."""
+        return jax.tree.leaves(self.factors)[0].shape[0]
+
+    @property
+    def size(self) -> int:
+        """Number of weights."""
+        return sum(leaf.size for leaf in jax.tree.leaves(self.mean))
+
+
+@partial(jax.jit, static_argnames="count")
+def _sample(posterior: FactorGaussian, key: PRNGKey, count: int) -> Tree:
+    return sample_with(posterior.draw, key, count)

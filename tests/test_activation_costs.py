@@ -1,0 +1,199 @@
+"""Matching by what units compute: where they show, and `Activations` and `Blend` against their definitions."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import networks
+from architectures import ARCHITECTURES
+from bayesin import Gaussian, align, costs, discover, permute
+from bayesin.errors import ConfigError, ModelError
+from bayesin.symmetry import find_sites
+from matching_problems import all_perms, assert_same_perms
+
+pytestmark = pytest.mark.promotes  # the networks of the table do
+KEY = jax.random.key(0)
+X, _ = networks.data(60)
+NET = networks.params(0)
+SPEC = discover(networks.apply, NET, X[:2])
+
+
+def relu(x):
+    return np.maximum(x, 0)
+
+
+def mlp_sites(p, x):
+    first = x @ p["w0"] + p["b0"]
+    return [first, relu(first) @ p["w1"] + p["b1"]]
+
+
+def layer_norm_sites(p, x):
+    x = x @ p["w0"]
+    x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-3)
+    return [x * p["gain"] + p["bias"]]
+
+
+def residual_sites(p, x):
+    """The stream before each use, the units of each branch, and what each branch adds."""
+    stream, found = x @ p["embed"], []
+    for i in range(2):
+        inside = stream @ p[f"up{i}"]
+        added = relu(inside) @ p[f"down{i}"]
+        found += [stream, inside, added]
+        stream = stream + added
+    return [*found, stream]
+
+
+def attention_sites(p, x):
+    """Queries, keys, values, and the scores of each head."""
+    q, k, v = (x @ p[name] for name in "qkv")
+    split = lambda y: y.reshape(*y.shape[:-1], -1, 4)  # noqa: E731
+    scores = np.einsum("bthk,bshk->btsh", split(q), split(k)) / 2
+    return [q, k, v, scores]
+
+
+SITES = {
+    "mlp": mlp_sites,
+    "layer norm": layer_norm_sites,
+    "residual stream": residual_sites,
+    "separate projections": attention_sites,
+}
+
+
+@pytest.mark.parametrize("name", SITES)
+def test_groups_show_before_every_non_linearity_sum_and_contraction(name):
+    model = ARCHITECTURES[name]
+    spec = discover(model.apply, model.params, model.x)
+    found = find_sites(model.apply, model.params, model.x, spec).joined(model.params, model.x)
+    wanted = SITES[name]({path: np.asarray(leaf, np.float64) for path, leaf in model.params.items()}, model.x)
+    assert len(found) == len(wanted)
+    for value in wanted:
+        gaps = [np.abs(value - other).max() for other in found if other.shape == value.shape]
+        assert min(gaps) < 1e-5 * np.abs(value).max()
+
+
+def test_a_group_that_shows_nowhere_is_named():
+    apply = lambda p, x: jax.lax.scan(lambda h, w: (jnp.tanh(h @ w), None), x, p["w"])[0]  # noqa: E731
+    params = {"w": np.random.default_rng(0).normal(size=(2, 4, 4)).astype(np.float32)}
+    spec = costs.PermutationSpec.parse({"w": ["2", "g0", "g0"]}, {"g0": 4})
+    with pytest.raises(ModelError, match=r"follows group 'g0' .*scan"):
+        find_sites(apply, params, np.eye(4, dtype=np.float32), spec)
+
+
+def by_definition(compare, target, source, spec, perms):
+    """Σ over sites and units of E|a − b|², a and b centred; of correlations, after each was made of unit variance."""
+    total = 0.0
+    for ours, theirs in zip(hidden(target), hidden(permute(source, spec, perms)), strict=True):
+        if compare == "correlation":
+            ours, theirs = ours / ours.std(0), theirs / theirs.std(0)
+        total += (ours - theirs).var(0).sum()
+    return total
+
+
+def hidden(params):
+    x, found = X.astype(np.float64), []
+    for layer in sorted(params)[:-1]:
+        found.append(x @ np.asarray(params[layer]["kernel"], np.float64) + np.asarray(params[layer]["bias"]))
+        x = relu(found[-1])
+    return found
+
+
+@pytest.mark.parametrize("compare", ["covariance", "correlation"])
+def test_the_best_of_all_permutations_is_found(compare):
+    target, source = networks.params(0, (6, 4, 4, 2)), networks.params(1, (6, 4, 4, 2))
+    spec = discover(networks.apply, target, X[:2])
+    cost = costs.Activations(networks.apply, X, compare=compare)
+    alignment = align(target, source, spec, key=KEY, cost=cost)
+    best = min(by_definition(compare, target, source, spec, perms) for perms in all_perms(spec))
+    reached = by_definition(compare, target, source, spec, alignment.perms)
+    np.testing.assert_allclose([alignment.objective, reached], best, rtol=1e-5)
+
+
+def test_planted_permutations_are_found_by_activations_alone():
+    """Every rectified unit scaled up and its outgoing weights down: the function stays, its weights say little."""
+    rng, planted = np.random.default_rng(3), SPEC.random(jax.random.key(1))
+    scaled = jax.tree.map(np.array, NET)
+    for before, after in (("l0", "l1"), ("l1", "l2")):
+        factor = np.exp(rng.uniform(-2, 2, 8)).astype(np.float32)
+        scaled[before] = {name: leaf * factor for name, leaf in scaled[before].items()}
+        scaled[after]["kernel"] /= factor[:, None]
+    moved = permute(scaled, SPEC, planted)
+    cost = costs.Activations(networks.apply, X, compare="correlation")
+    found = align(NET, moved, SPEC, key=KEY, cost=cost, check=(networks.apply, X[:4]))
+    assert_same_perms(found.perms, {group: np.argsort(perm) for group, perm in planted.items()})
+
+
+def test_planted_permutations_are_found_in_draws_of_posteriors():
+    q = networks.gaussian(0, spread=0.1)
+    planted = SPEC.random(jax.random.key(2))
+    cost = costs.Activations(networks.apply, X, samples=8, key=jax.random.key(3))
+    found = align(q, q.permute(SPEC, planted), SPEC, key=KEY, cost=cost)
+    assert_same_perms(found.perms, {group: np.argsort(perm) for group, perm in planted.items()})
+
+
+def test_heads_are_found_by_their_scores_and_their_units_by_what_each_head_computes():
+    model = ARCHITECTURES["kernels of three axes"]
+    spec = discover(model.apply, model.params, model.x)
+    heads = next(group for group, size in spec.sizes.items() if size == 2)
+    x = np.random.default_rng(0).normal(size=(20, *model.x.shape[1:])).astype(np.float32)
+    moved = permute(model.params, spec, {**spec.identity(), heads: np.array([1, 0])})
+    cost = costs.Activations(model.apply, x)
+    found = align(model.params, moved, spec, key=KEY, cost=cost)
+    assert_same_perms(found.perms, {**spec.identity(), heads: np.array([1, 0])})
+    assert set(cost.similarities(model.params, moved, spec)) == set(spec.sizes)
+
+
+def test_a_blend_of_all_or_nothing_is_one_of_its_parts():
+    target, source = networks.gaussian(0), networks.gaussian(1)
+    parts = costs.Wasserstein(), costs.Activations(networks.apply, X)
+    for weight, part in enumerate(parts):
+        alone = align(target, source, SPEC, key=KEY, cost=part)
+        blended = align(target, source, SPEC, key=KEY, cost=costs.Blend(*parts, float(weight)))
+        assert_same_perms(alone.perms, blended.perms)
+        ratio = blended.history / alone.history
+        np.testing.assert_allclose(ratio, ratio[0], rtol=1e-4)
+
+
+def test_a_blend_is_the_sum_of_its_parts_in_units_of_their_largest_products():
+    target, source = networks.params(0), networks.params(1)
+    activations = costs.Activations(networks.apply, X)
+    alignment = align(target, source, SPEC, key=KEY, cost=costs.Blend("wasserstein", activations, 0.3))
+    moved = permute(source, SPEC, alignment.perms)
+    pairs = list(zip(jax.tree.leaves(target), jax.tree.leaves(moved), strict=True))
+    weights = sum(((a - b) ** 2).sum() for a, b in pairs)
+    largest = sum(np.linalg.norm(a) * np.linalg.norm(b) for a, b in pairs)
+    units = by_definition("covariance", target, source, SPEC, alignment.perms)
+    spreads = 0.5 * sum(value.var(0).sum() for net in (target, source) for value in hidden(net))
+    np.testing.assert_allclose(alignment.objective, 0.7 * weights / largest + 0.3 * units / spreads, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: costs.Activations(networks.apply, X, compare="cosine"), "compare must be one of"),
+        (lambda: costs.Activations(networks.apply, X[0]), "batch first"),
+        (lambda: costs.Activations(networks.apply, X[:1]), "batch first"),
+        (lambda: costs.Activations(networks.apply, X, samples=-1), "samples starts at 0"),
+        (lambda: costs.Blend("wasserstein", "means", 1.5), "between 0 and 1"),
+        (lambda: costs.Blend("wasserstein", "kl"), "'kl' is no sum of squares"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(make, message):
+    with pytest.raises(ConfigError, match=message):
+        make()
+
+
+def test_a_network_for_one_batch_size_is_refused():
+    model = ARCHITECTURES["separate projections"]
+    spec = discover(model.apply, model.params, model.x)
+    with pytest.raises(ModelError, match="apply fails on params and an input of shape"):
+        align(model.params, model.params, spec, key=KEY, cost=costs.Activations(model.apply, model.x))
+
+
+def test_draws_need_a_key():
+    cost = costs.Activations(networks.apply, X, samples=2)
+    with pytest.raises(ConfigError, match="key= is needed"):
+        align(networks.gaussian(0), networks.gaussian(1), SPEC, key=KEY, cost=cost)
+    point = Gaussian.point(NET).mean
+    assert align(point, NET, SPEC, key=KEY, cost=cost).objective < 1e-4  # points are drawn without one

@@ -1,0 +1,102 @@
+"""`bayesin try` on checkpoints that another program wrote."""
+
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from bayesin.cli.main import main
+from bayesin.data import load
+
+NETWORK = """
+import jax, jax.numpy as jnp
+from bayesin import models
+
+def init(key):
+    return {"a": {"w": jnp.zeros((64, 10)), "b": jnp.zeros(10)}, "c": {"w": jnp.zeros((10, 10))}}
+
+def apply(params, x):
+    x = jax.nn.relu(x.reshape(len(x), -1) @ params["a"]["w"] + params["a"]["b"][None])
+    return x @ params["c"]["w"]
+
+model = models.from_functions(init, apply)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A classifier by the nearest mean of a class, a unit each, and a copy with its units in another order."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.py").write_text(NETWORK)
+    digits = load("digits")
+    x = digits.x_train.reshape(len(digits.x_train), -1)
+    means = np.stack([x[digits.y_train == label].mean(0) for label in range(10)])
+    first = {"a.w": means.T, "a.b": 60 - (means**2).sum(1) / 2, "c.w": np.eye(10)}  # 60: every unit is active
+    first = {name: np.ascontiguousarray(value, np.float32) for name, value in first.items()}
+    perm = np.roll(np.arange(10), 3)
+    second = {"a.w": first["a.w"][:, perm], "a.b": first["a.b"][perm], "c.w": first["c.w"][perm]}
+    save_file(first, "first.safetensors")
+    np.savez("second.npz", **{name.replace(".", "/"): np.ascontiguousarray(value) for name, value in second.items()})
+    return tmp_path
+
+
+def act(*words: str, model: str = "net.py:model") -> int:
+    small = ["--limit", "40", "--taus", "5", "--restarts", "2"]
+    return main(["try", *words, "--model", model, "--data", "digits", *small])
+
+
+def test_a_planted_permutation_has_a_barrier_that_goes_altogether(folder, capsys):
+    assert act("first.safetensors", "second.npz", "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    curves = result["sets"]["test"]
+    assert curves["naive"]["value"] > 0.1
+    assert curves["aligned"]["value"] == pytest.approx(0, abs=1e-5)
+    assert result["alignment"]["moved"] == {"g0": 10}
+    assert result["alignment"]["w2_after"] == pytest.approx(0, abs=1e-5)
+    report = json.loads((folder / "tried" / "report.json").read_text())
+    assert report["title"].startswith("Alignment takes away ") and (folder / "tried" / "report.html").is_file()
+
+
+def test_people_are_told_what_it_is_and_what_became_of_it(folder, capsys):
+    assert act("first.safetensors", "second.npz") == 0
+    said = capsys.readouterr().out
+    for words in (
+        "Two networks of net.py:model, 750 weights each; 1 group",
+        "a/w[1]",
+        "as they are",
+        "10 of 10 units",
+    ):
+        assert words in said, words
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("first.safetensors", "gone.npz"), "there is no file 'gone.npz'"),
+        (("first.safetensors", "pickled.pt"), "pickled.pt is pickled"),
+        (("first.safetensors", "broken.npz"), "broken.npz cannot be read"),
+        (("first.safetensors", "less.npz"), "less.npz has no 'c/w'"),
+        (("first.safetensors", "more.npz"), "more.npz holds 'd/w'"),
+        (("first.safetensors", "other.npz"), "'c/w' has shape (10, 9), in the model (10, 10)"),
+        (("first.safetensors",), "needs two networks"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_line(folder, capsys, words, says):
+    whole = dict(np.load("second.npz"))
+    (folder / "pickled.pt").write_bytes(b"\x80")
+    (folder / "broken.npz").write_bytes(b"PK")
+    np.savez("less.npz", **{name: value for name, value in whole.items() if name != "c/w"})
+    np.savez("more.npz", **whole, **{"d/w": whole["c/w"]})
+    np.savez("other.npz", **(whole | {"c/w": whole["c/w"][:, :9]}))
+    assert act(*words) in (1, 2)
+    said = capsys.readouterr()
+    assert says in said.err and said.err.count("\n") == 1 and said.out == ""
+    assert not (folder / "tried").exists()
+
+
+def test_a_folder_with_something_else_is_left_alone(folder, capsys):
+    (folder / "tried").mkdir()
+    (folder / "tried" / "barrier.json").write_text("{}")
+    assert act("first.safetensors", "second.npz") == 2
+    assert "holds something else" in capsys.readouterr().err

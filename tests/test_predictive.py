@@ -1,0 +1,188 @@
+"""Predictions and their scores: closed forms, quadrature, and brute force over draws and pairs."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.special import log_softmax, softmax
+from scipy.stats import norm
+
+import networks
+import training_toys as toys
+from bayesin import Gaussian, Samples, evaluate, fit_temperature, fit_vi, predict
+from bayesin.errors import ConfigError, DataError, PosteriorError
+from bayesin.evaluation import ChunkSizes, ClassPredictive, RealPredictive, metrics, normal_mixtures, pooled
+from bayesin.inference import VI
+from bayesin.likelihoods import Normal
+from bayesin.models import Model
+from bayesin.paths import Mixture
+
+KEY = jax.random.key(5)
+X, Y = networks.data(30)
+RNG = np.random.default_rng(4)
+
+
+def line(params, x):
+    return x @ params["w"]
+
+
+LINE = Gaussian({"w": jnp.array([[1.0], [2.0]])}, {"w": jnp.array([[0.5], [0.1]])})
+POINTS = RNG.normal(size=(7, 2)).astype(np.float32)
+
+
+def test_entropies_are_those_of_the_draws_written_out():
+    q = networks.gaussian(0, spread=0.6)
+    for chunks in (None, ChunkSizes(7, 2)):
+        found = predict(q, networks.apply, X, key=KEY, samples=9, chunks=chunks)
+        probs = np.stack(
+            [softmax(np.asarray(networks.apply(member, X), np.float64), 1) for member in Samples(q.sample(KEY, 9))]
+        )
+        entropy = lambda p: -(p * np.log(p)).sum(-1)  # noqa: E731
+        np.testing.assert_allclose(found.probabilities, probs.mean(0), atol=2e-6)
+        np.testing.assert_allclose(found.total_entropy, entropy(probs.mean(0)), atol=1e-5)
+        np.testing.assert_allclose(found.aleatoric_entropy, entropy(probs).mean(0), atol=1e-5)
+        divergence = (
+            (probs * np.log(probs / probs.mean(0))).sum(-1).mean(0)
+        )  # mean KL from the average: the same number
+        np.testing.assert_allclose(found.epistemic_entropy, divergence, atol=2e-5)
+    assert found.metrics(Y)["nll"] == pytest.approx(
+        evaluate(q, networks.apply, (X, Y), key=KEY, samples=9).nll, abs=1e-5
+    )
+
+
+def test_a_point_knows_no_epistemic_uncertainty_and_batches_of_draws_can_be_pooled():
+    assert predict(networks.params(0), networks.apply, X, key=None).epistemic_entropy.max() < 1e-5
+    members = Samples.stack([networks.params(seed) for seed in range(5)])
+    whole = predict(members, networks.apply, X, key=None)
+    parts = [predict(members[s], networks.apply, X, key=None) for s in (slice(0, 2), slice(2, 5))]
+    joined = pooled(parts, [2, 3])
+    np.testing.assert_allclose(joined.probabilities, whole.probabilities, atol=1e-6)
+    np.testing.assert_allclose(joined.epistemic_entropy, whole.epistemic_entropy, atol=1e-5)
+
+
+def test_a_regression_has_the_moments_of_its_conjugate_predictive():
+    """y = x·w + noise with w normal is normal: mean x·m, variance Σ x²s² + σ²."""
+    found = predict(LINE, line, POINTS, key=KEY, samples=20_000, likelihood=Normal(0.3))
+    mean, spread = POINTS @ [1.0, 2.0], np.sqrt(POINTS**2 @ np.array([0.5, 0.1]) ** 2)
+    std = np.sqrt(spread**2 + 0.3**2)
+    np.testing.assert_allclose(found.mean[:, 0], mean, atol=4 * spread.max() / np.sqrt(20_000))
+    np.testing.assert_allclose(found.std[:, 0], std, rtol=4 / np.sqrt(2 * 20_000))
+    np.testing.assert_allclose(found.aleatoric_variance, 0.09, rtol=1e-6)
+    density = lambda level: norm.pdf(norm.ppf(level)) / std  # noqa: E731
+    for level in (0.05, 0.5, 0.9):  # the standard error of a quantile
+        error = 4 * np.sqrt(level * (1 - level) / 20_000) / density(level)
+        assert (np.abs(found.quantile(level)[:, 0] - norm.ppf(level, mean, std)) < error).all()
+    y = mean + std * norm.ppf((np.arange(7) + 0.5) / 7)
+    few = predict(LINE, line, POINTS, key=KEY, samples=64, likelihood=Normal(0.3))
+    assert few.metrics(y)["nll"] == pytest.approx(
+        evaluate(LINE, line, (POINTS, y), key=KEY, samples=64, likelihood=Normal(0.3)).nll, abs=1e-5
+    )
+    low, high = few.interval(0.8)
+    inside = ((y[:, None] >= low) & (y[:, None] <= high)).mean()
+    assert few.coverage(y, 0.8) == pytest.approx(inside)
+
+
+def test_scores_of_normal_mixtures_equal_quadrature():
+    means, stds, weights = RNG.normal(size=(5, 3)), RNG.uniform(0.2, 1.5, size=(5, 3)), RNG.dirichlet(np.ones(5))
+    y = RNG.normal(size=3)
+    found = normal_mixtures.crps(y, means, stds, weights)
+
+    def mixture(t, i):
+        return float(weights @ norm.cdf(t, means[:, i], stds[:, i]))
+
+    for i in range(3):
+        below = quad(lambda t, i=i: mixture(t, i) ** 2, -15, y[i], limit=200)[0]
+        above = quad(lambda t, i=i: (1 - mixture(t, i)) ** 2, y[i], 15, limit=200)[0]
+        assert found[i] == pytest.approx(below + above, abs=1e-6)
+    q = normal_mixtures.quantile(0.3, means, stds, weights)
+    np.testing.assert_allclose(normal_mixtures.cdf(q, means, stds, weights), 0.3, atol=1e-12)
+    one = RealPredictive(means[:, :, None], stds[:, :, None], weights)
+    density = [np.log(weights @ norm.pdf(y[i], means[:, i], stds[:, i])) for i in range(3)]
+    np.testing.assert_allclose(one.log_likelihood(y), density, rtol=1e-12)
+    assert one.metrics(y)["rmse"] == pytest.approx(np.sqrt(np.mean((weights @ means - y) ** 2)))
+
+
+def test_mixtures_of_two_posteriors_weigh_their_components():
+    other = Gaussian.point({"w": jnp.array([[5.0], [5.0]])})
+    found = predict(Mixture(LINE, other, jnp.float32(0.25)), line, POINTS, key=KEY, samples=8, likelihood=Normal(0.5))
+    parts = [predict(q, line, POINTS, key=KEY, samples=8, likelihood=Normal(0.5)).mean for q in (LINE, other)]
+    np.testing.assert_allclose(found.mean, 0.75 * parts[0] + 0.25 * parts[1], rtol=1e-5, atol=1e-5)
+    assert found.weights.sum() == pytest.approx(1)
+
+
+def test_a_fit_brings_its_likelihood_and_a_model_its_apply():
+    x, _ = toys.blobs()
+    model = Model(lambda key: {"w": 0.1 * jax.random.normal(key, (x.shape[1], 1))}, line)
+    fit = fit_vi(KEY, model, (x, x[:, 0]), VI(epochs=2, likelihood=Normal(0.4, learned=True), members=1))
+    found = predict(fit, model, x, key=KEY, samples=4)
+    assert isinstance(found, RealPredictive) and found.stds[0, 0, 0] == pytest.approx(fit.likelihood.std)
+    assert evaluate(fit, model, (x, x[:, 0]), key=KEY, samples=4).nll == pytest.approx(
+        found.metrics(x[:, 0])["nll"], abs=1e-4
+    )
+    several = fit_vi(KEY, model, (x, x[:, 0]), VI(epochs=1, likelihood="gaussian", members=2))
+    with pytest.raises(PosteriorError, match="2 posteriors"):
+        predict(several, model, x, key=KEY)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (2, 2)])
+def test_what_cannot_be_known_is_refused(shape):
+    def apply(params, x):
+        return jnp.zeros((len(x), *shape)) + params["w"]
+
+    with pytest.raises(ConfigError, match="give likelihood="):
+        predict({"w": jnp.zeros(())}, apply, POINTS, key=None)
+    found = predict({"w": jnp.ones(())}, apply, POINTS, key=None, likelihood="gaussian")
+    assert found.mean.shape == (7, int(np.prod(shape))) and (found.mean == 1).all()
+
+
+def test_misuse_is_named():
+    classes, reals = (
+        predict(networks.params(0), networks.apply, X, key=None),
+        predict(LINE, line, POINTS, key=KEY, samples=3, likelihood="gaussian"),
+    )
+    nan = {"w": jnp.full((2, 1), jnp.nan)}
+    for mistake, kind, message in [
+        (lambda: predict(LINE, line, POINTS, key=KEY, likelihood=lambda f, y: f[:, 0]), ConfigError, "neither log_"),
+        (lambda: predict(networks.gaussian(0), networks.apply, X, key=None), ConfigError, "key="),
+        (lambda: predict(networks.gaussian(0), 3, X, key=KEY), ConfigError, "a Model or a function"),
+        (lambda: predict(nan, line, POINTS, key=None, likelihood="gaussian"), PosteriorError, "finite"),
+        (lambda: classes.metrics(np.zeros(30)), DataError, "real targets need"),
+        (lambda: classes.metrics(Y, outside=reals), ConfigError, "one kind"),
+        (lambda: reals.metrics(np.zeros(3)), DataError, "targets have shape"),
+        (lambda: reals.quantile(1.0), ConfigError, "between 0 and 1"),
+        (lambda: fit_temperature(reals, np.zeros(7)), ConfigError, "class probabilities"),
+        (lambda: fit_temperature(classes, classes.label), DataError, "no temperature is best"),
+        (lambda: classes.at_temperature(2.0).epistemic_entropy, ConfigError, "before temperature"),
+    ]:  # fmt: skip
+        with pytest.raises(kind, match=message):
+            mistake()
+
+
+def test_auroc_and_selective_accuracy_equal_brute_force():
+    inside, outside = RNG.integers(0, 6, 40) / 5, RNG.integers(2, 9, 30) / 5  # with ties
+    pairs = (outside[:, None] > inside[None]) + 0.5 * (outside[:, None] == inside[None])
+    assert metrics.auroc(inside, outside) == pytest.approx(pairs.mean())
+    probs = softmax(RNG.normal(size=(50, 3)), 1)
+    probs[10:20] = probs[10]  # equal confidence
+    y = RNG.integers(0, 3, 50)
+    kept = metrics.selective_accuracy(probs, y)
+    shuffled = []
+    for _ in range(4000):  # ties broken by chance
+        order = RNG.permutation(50)
+        order = order[np.argsort(-probs[order].max(1), kind="stable")]
+        shuffled.append(np.cumsum(probs[order].argmax(1) == y[order]) / np.arange(1, 51))
+    error = np.std(shuffled, 0) / np.sqrt(4000)
+    assert (np.abs(kept.accuracy - np.mean(shuffled, 0)) <= 4.5 * error + 1e-12).all()
+    found = ClassPredictive(np.log(probs), None).metrics(y, outside=ClassPredictive(np.log(probs[:5]), None))
+    assert found["selective_accuracy"] == pytest.approx(kept.accuracy.mean()) and 0 <= found["ood_auroc"] <= 1
+
+
+def test_temperature_is_the_minimum_of_the_loss():
+    logits = 3 * RNG.normal(size=(200, 4))
+    y = np.array([RNG.choice(4, p=p) for p in softmax(logits / 2, 1)])  # truth at T = 2
+    predictive = ClassPredictive(log_softmax(logits, 1), None)
+    best = fit_temperature(predictive, y)
+    at = lambda t: predictive.at_temperature(t).metrics(y)["nll"]  # noqa: E731
+    assert at(best) < min(at(best * 1.01), at(best / 1.01))
+    assert best == pytest.approx(2, rel=0.35)

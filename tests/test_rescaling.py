@@ -1,0 +1,178 @@
+"""Rescaled paths: closed forms, the laws at the ends, and the parameters that a unit's map is folded into."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import networks
+from architectures import ARCHITECTURES
+from bayesin import Gaussian, PermutationSpec, Samples, align, costs, discover, geodesic, merge, permute, rescale
+from bayesin.errors import ConfigError, DataError, ModelError, PosteriorError
+from bayesin.symmetry import apply_unit_maps, find_sites, find_unit_maps
+from symmetry_checks import Architecture, normal
+
+pytestmark = pytest.mark.promotes  # the networks of the table do
+KEY = jax.random.key(0)
+X, Y = networks.data(50)
+P, Q = networks.gaussian(0), networks.gaussian(1)
+SPEC = discover(networks.apply, P.mean, X[:2])
+
+
+def bits(tree):
+    return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(tree)]
+
+
+def linear(p, x):
+    return (x @ p["w0"] + p["b0"]) @ p["w1"] + p["b1"]
+
+
+def linear_net(seed):
+    rng = np.random.default_rng(seed)
+    shapes = {"b0": (5,), "b1": (3,), "w0": (4, 5), "w1": (5, 3)}
+    return {name: jnp.asarray(rng.normal(size=shape), jnp.float32) for name, shape in shapes.items()}
+
+
+@pytest.mark.parametrize("tau", [0.25, 0.5])
+def test_a_linear_net_of_two_layers_in_closed_form(tau):
+    """With C the covariance of x, unit u has the spread (w_uᵀ C w_u)^½; its mean is linear in τ already."""
+    spec = PermutationSpec.parse({"b0": ["g0"], "b1": ["3"], "w0": ["4", "g0"], "w1": ["g0", "3"]}, {"g0": 5})
+    x = 1.0 + np.random.default_rng(2).normal(size=(80, 4)).astype(np.float32)
+    covariance, mean = np.cov(x.T, ddof=0), x.mean(0)
+    p, q = linear_net(0), linear_net(1)
+    ends = [Gaussian(net, jax.tree.map(lambda leaf: 0.1 + leaf**2, net)) for net in (p, q)]
+    path = geodesic(*ends)
+    found, plain = rescale(path, linear, x, key=KEY, samples=0, spec=spec)(tau), path(tau)
+    spreads = [np.sqrt(np.diag(net["w0"].T @ covariance @ net["w0"])) for net in (p, q, plain.mean)]
+    a = ((1 - tau) * spreads[0] + tau * spreads[1]) / spreads[2]
+    b = (1 - a) * (mean @ plain.mean["w0"] + plain.mean["b0"])
+    wanted = {**plain.mean, "w0": a * plain.mean["w0"], "b0": a * plain.mean["b0"] + b}
+    stds = {**plain.std, "w0": a * plain.std["w0"], "b0": a * plain.std["b0"]}
+    for name in wanted:
+        np.testing.assert_allclose(found.mean[name], wanted[name], rtol=2e-4, atol=2e-5)
+        np.testing.assert_allclose(found.std[name], stds[name], rtol=2e-4)
+
+
+def hidden_moments(q, samples):
+    """Mean and spread of all hidden units before their rectifiers, over examples and draws."""
+    draws = q.sample(jax.random.fold_in(KEY, 0), samples)
+    x, found = np.broadcast_to(X, (samples, *X.shape)), []
+    for layer in ("l0", "l1"):
+        kernel, bias = (np.asarray(draws[layer][name], np.float64) for name in ("kernel", "bias"))
+        value = np.einsum("sxi,sij->sxj", x, kernel) + bias[:, None]
+        found.append((value.mean((0, 1)), value.std((0, 1))))
+        x = np.maximum(value, 0)
+    return np.array(found)
+
+
+def test_units_have_the_moments_of_the_ends_interpolated_layer_after_layer():
+    path = rescale(geodesic(P, Q), networks.apply, X, key=KEY, samples=3)
+    ends = [hidden_moments(q, 3) for q in (P, Q)]
+    for tau in (0.5, 0.75):
+        np.testing.assert_allclose(
+            hidden_moments(path(tau), 3), (1 - tau) * ends[0] + tau * ends[1], rtol=1e-4, atol=1e-4
+        )
+
+
+def test_ends_are_exact_to_the_bit_and_equal_ends_stay():
+    path = rescale(geodesic(P, Q), networks.apply, X, key=KEY)
+    for tau, end in ((0, P), (1.0, Q)):
+        assert bits(path(tau)) == bits(end)
+    still = rescale(geodesic(P, P), networks.apply, X, key=KEY)
+    for found, wanted in zip(jax.tree.leaves(still(0.5)), jax.tree.leaves(P), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_labels_fit_the_maps_of_the_ends_as_well_and_nothing_else():
+    x, y = networks.learnt(networks.gaussian(7), 50)
+    plain = rescale(geodesic(P.mean, Q.mean), networks.apply, x, key=KEY, samples=0)
+    fitted = rescale(geodesic(P.mean, Q.mean), networks.apply, x, key=KEY, samples=0, labels=y, steps=30)
+
+    def loss(point):
+        return -jax.nn.log_softmax(networks.apply(point.mean, x))[np.arange(len(y)), y].mean()
+
+    for tau in (0.0, 0.5, 1.0):
+        assert loss(fitted(tau)) < loss(plain(tau)) - 0.05
+        for name in ("kernel", "bias"):  # the last layer has no units to map
+            np.testing.assert_array_equal(fitted(tau).mean["l2"][name], plain(tau).mean["l2"][name])
+
+
+def attention(p, x):
+    """Two heads, each projection with a bias."""
+    q, k, v = (jnp.einsum("btd,dhk->bthk", x, p[name]) + p[f"{name}_bias"] for name in "qkv")
+    scores = jax.nn.softmax(jnp.einsum("bthk,bshk->bhts", q, k))
+    return jnp.einsum("bhts,bshk,hkd->btd", scores, v, p["o"])
+
+
+HEADS = "q k: 6 h a, v: 6 h b, q_bias k_bias: h a, v_bias: h b, o: h b 6"
+TABLE = {name: ARCHITECTURES[name] for name in ("mlp", "layer norm", "filter response norm")}
+TABLE["attention"] = Architecture(attention, normal(1, 2, 3, 6, scale=1.0), HEADS, {"h": 2, "a": 4, "b": 3})
+
+
+@pytest.mark.parametrize("model", TABLE.values(), ids=TABLE)
+def test_a_folded_map_is_the_map_of_the_units(model):
+    spec = discover(model.apply, model.params, model.x)
+    sites = find_sites(model.apply, model.params, model.x, spec).joined
+    found = find_unit_maps(sites, model.params, model.x, spec)
+    assert {group for unit_map in found for group in unit_map.groups} == set(spec.sizes)
+    before = sites(model.params, model.x)
+    rng = np.random.default_rng(0)
+    for unit_map in found:
+        units = before[unit_map.site].shape[-1]
+        a, b = rng.uniform(0.5, 2.0, units).astype(np.float32), rng.normal(size=units).astype(np.float32)
+        moved = apply_unit_maps(model.params, spec, [unit_map], [(a, b)], std=False)
+        after = sites(moved, model.x)
+        wanted = a * before[unit_map.site] + b
+        np.testing.assert_allclose(after[unit_map.site], wanted, atol=1e-4 * np.abs(wanted).max())
+        for earlier in range(unit_map.site):
+            np.testing.assert_allclose(after[earlier], before[earlier], atol=1e-5)
+
+
+@pytest.mark.parametrize("cost", ["wasserstein", costs.Activations(networks.apply, X)], ids=["weights", "units"])
+def test_merging_two_is_the_middle_of_the_rescaled_path(cost):
+    merged = merge([P, Q], SPEC, key=KEY, cost=cost, apply=networks.apply, x=X, samples=2)
+    path = geodesic(*merged.members)
+    middle = rescale(path, networks.apply, X, key=jax.random.fold_in(KEY, 1), samples=2, spec=SPEC)(0.5)
+    for found, wanted in ((merged.average, path(0.5)), (merged.posterior, middle)):
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), found, wanted)
+    for moved, q, perms in zip(merged.members, (P, Q), merged.perms, strict=True):
+        assert bits(moved) == bits(q.permute(SPEC, perms))
+
+
+def test_merging_points_gives_a_point_and_copies_their_original():
+    copies = [permute(P.mean, SPEC, SPEC.random(jax.random.key(seed))) for seed in range(3)]
+    merged = merge([P.mean, *copies], SPEC, key=KEY, apply=networks.apply, x=X)
+    back = align(P.mean, merged.posterior, SPEC, key=KEY)
+    assert back.objective < 1e-6 * back.history[0] or not sum(back.moved.values())
+    np.testing.assert_allclose(networks.apply(merged.posterior, X), networks.apply(P.mean, X), rtol=1e-3, atol=1e-3)
+
+
+def without_bias(p, x):
+    return jax.nn.relu(x @ p["w0"]) @ p["w1"]
+
+
+BARE = {"w0": np.ones((6, 5), np.float32), "w1": np.ones((5, 4), np.float32)}
+LINE = geodesic(P, Q)
+
+
+@pytest.mark.parametrize(
+    "make, error, message",
+    [
+        (lambda: rescale(geodesic(BARE, BARE), without_bias, X, key=KEY), ModelError, "give each layer a bias"),
+        (lambda: rescale(LINE, networks.apply, X[:1], key=KEY), DataError, "batch first"),
+        (lambda: rescale(LINE, networks.apply, X, key=KEY, samples=-1), ConfigError, "samples starts at 0"),
+        (lambda: rescale(LINE, networks.apply, X, key=KEY, labels=Y, steps=0), ConfigError, "steps starts at 1"),
+        (lambda: rescale(LINE, networks.apply, X, key=KEY, labels=Y[:-1]), DataError, "as many labels as inputs"),
+        (lambda: merge([P], SPEC, key=KEY), PosteriorError, "at least two"),
+        (lambda: merge(Samples.stack([P.mean, Q.mean]), SPEC, key=KEY), PosteriorError, "list of at least two"),
+        (lambda: merge([P, Q], SPEC, key=KEY, x=X), ConfigError, "needs apply="),
+        (
+            lambda: rescale(lambda tau: Samples.stack([P.mean, Q.mean]), networks.apply, X, key=KEY),
+            PosteriorError,
+            "samples",
+        ),
+    ],
+)
+def test_what_cannot_be_rescaled_is_refused(make, error, message):
+    with pytest.raises(error, match=message):
+        make()

@@ -1,0 +1,96 @@
+"""Hours in one process: every step of the work over and over, while memory and open files do not grow.
+
+`python -m torture soak` takes an hour; `--count 10` a tenth of it.
+"""
+
+import gc
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .common import Tally
+
+GROWTH = 64 << 20  # bytes that may be gained after the first tenth, by caches that fill up
+FILES = 4  # open files likewise
+
+
+def soak(count: int, scratch: Path) -> list[Tally]:
+    """`count` seconds of saving, reading, aligning, measuring, folding, writing pages and refusing bad files."""
+    tally = Tally("soak: rounds of all steps in one process")
+    until, settled = time.monotonic() + count, time.monotonic() + count / 10
+    work = _Work(scratch / "soak")
+    early: tuple[int, int] | None = None
+    while time.monotonic() < until or tally.tries < 2:
+        tally.add(work.round(tally.tries))
+        if early is None and time.monotonic() > settled:
+            early = _memory(), _open_files()
+    early = early or (_memory(), _open_files())
+    grown, opened = _memory() - early[0], _open_files() - early[1]
+    tally.losses += [f"grew by {grown >> 20} MiB"] if grown > GROWTH else []
+    tally.losses += [f"{opened} more open files"] if opened > FILES else []
+    tally.note = f"{count} s; {grown / 2**20:+.1f} MiB and {opened:+d} open files after the first tenth"
+    return [tally]
+
+
+class _Work:
+    def __init__(self, folder: Path):
+        from bayesin import PermutationSpec
+
+        axes = {"w0": ["16", "g0"], "w1": ["g0", "g1"], "w2": ["g1", "10"]}
+        self.folder, self.spec = folder, PermutationSpec.parse(axes, {"g0": 32, "g1": 32})
+        draws = np.random.default_rng(0)
+        self.x, self.y = draws.standard_normal((50, 16), np.float32), draws.integers(0, 10, 50)
+
+    def round(self, number: int) -> list[str]:
+        """One round; what went wrong in it."""
+        import jax
+
+        from bayesin import Gaussian, Samples, align, barrier, compact, geodesic
+        from bayesin.errors import BayesinError
+        from bayesin.file_sets import replaced_together
+        from bayesin.lab.report import write_page, write_report
+        from bayesin.store import load_posterior, save_posterior
+
+        draws, key, problems = np.random.default_rng(number), jax.random.key(number), []
+        ends = [Gaussian(self._weights(draws), self._weights(draws, 0.05)) for _ in range(2)]
+        with replaced_together(self.folder) as place:
+            paths = [save_posterior(place / f"{at}.safetensors", end, spec=self.spec) for at, end in enumerate(ends)]
+            first, second = (load_posterior(path) for path in paths)
+            found: Any = align(first, second, self.spec, key=key)
+            curve = barrier(geodesic(first, found.posterior), _apply, (self.x, self.y), key=key, samples=2, taus=3)
+            stack = {name: np.stack([leaf] * 3) for name, leaf in ends[0].mean.items()}
+            folded = compact(Samples(stack), self.spec, key=key)
+            problems += [] if folded.spread_after < 1e-6 else ["equal samples have a spread"]
+            report = {"barrier": {"sets": {"test": {"naive": curve.to_json()}}}}
+            write_report(place, {"title": "soak", **report})
+            write_page(place / "report.html", [place])
+        bad = self.folder / "0.safetensors"
+        bad.write_bytes(bad.read_bytes()[: number % 900])
+        try:
+            load_posterior(bad)
+            problems.append("half a file was read")
+        except BayesinError:
+            pass
+        return problems
+
+    def _weights(self, draws: np.random.Generator, scale: float = 1.0) -> dict[str, np.ndarray]:
+        shapes = {name: self.spec.shape(name) for name in self.spec.axes}
+        return {name: np.abs(scale * draws.standard_normal(shape, np.float32)) for name, shape in shapes.items()}
+
+
+def _apply(params: Any, x: Any) -> Any:
+    import jax
+
+    return jax.nn.relu(jax.nn.relu(x @ params["w0"]) @ params["w1"]) @ params["w2"]
+
+
+def _memory() -> int:
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
