@@ -11,6 +11,7 @@ from bayesin import Gaussian, Samples, barrier, geodesic, mixture
 from bayesin.errors import ConfigError, PosteriorError
 from bayesin.evaluation import ChunkSizes, evaluate
 from bayesin.evaluation.marginal import average_over_draws
+from bayesin.evaluation.metrics import COLDEST, HOTTEST
 from bayesin.likelihoods import Normal
 
 KEY = jax.random.key(5)
@@ -224,7 +225,7 @@ def test_temperatures_are_fitted_beside_the_test_set_at_every_tau():
     """Against a fine grid of temperatures; the ends are calibrated as all others are."""
     p, q, (x, y), (others, labels) = networks.params(0), networks.params(1), networks.data(60), networks.data(80, 1)
     found = barrier(geodesic(p, q), networks.apply, (x, y), key=KEY, taus=3, calibrate=(others, labels))
-    grid, losses = np.exp(np.linspace(-4, 4, 801)), []
+    grid, losses = np.exp(np.linspace(np.log(COLDEST), np.log(HOTTEST), 1_401)), []
     for index, tau in enumerate(found.taus):
         point = geodesic(p, q)(tau).mean
         here, beside = (np.asarray(networks.apply(point, inputs), np.float64) for inputs in (x, others))

@@ -14,13 +14,13 @@ auroc      probability that a score of one set lies above one of another, ties c
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize_scalar
+from scipy.optimize import brentq
 from scipy.special import logsumexp
 
 from ..errors import DataError
 
 BINS = 15
-LARGEST_LOG_TEMPERATURE = 4.0
+COLDEST, HOTTEST = 1e-3, 1e3  # temperatures between which the best one is looked for
 
 
 class Calibration(NamedTuple):
@@ -61,7 +61,9 @@ def tempered(log_probs: Any, temperature: float) -> np.ndarray:
 
 
 def best_temperature(log_probs: Any, y: Any) -> float:
-    """Returns the temperature at which the labels are likeliest.
+    """Returns the temperature at which the labels are likeliest, `COLDEST` or `HOTTEST` where none between them is.
+
+    The negative log-likelihood is convex in 1/T, so that its slope has one root.
 
     Example:
         >>> log_probs = np.log([[0.9, 0.1]] * 3)  # 90 % sure, right two times in three
@@ -69,9 +71,19 @@ def best_temperature(log_probs: Any, y: Any) -> float:
         3.17
     """
     log_probs, y = checked(log_probs, y)
-    bounds = (-LARGEST_LOG_TEMPERATURE, LARGEST_LOG_TEMPERATURE)
-    found = minimize_scalar(lambda log_t: nll(tempered(log_probs, np.exp(log_t)), y), bounds=bounds, method="bounded")
-    return float(np.exp(found.x))  # pyright: ignore[reportAttributeAccessIssue]
+    logs = log_probs.astype(np.float64)
+    right = float(logs[np.arange(len(y)), y].mean())
+
+    def slope(inverse: float) -> float:
+        probs = np.exp(tempered(logs, 1 / inverse))
+        expected = np.multiply(probs, logs, where=probs > 0, out=np.zeros_like(probs))
+        return float(expected.sum(1).mean()) - right
+
+    if slope(1 / HOTTEST) >= 0:
+        return HOTTEST
+    if slope(1 / COLDEST) <= 0:
+        return COLDEST
+    return 1 / float(brentq(slope, 1 / HOTTEST, 1 / COLDEST, xtol=1e-12))  # pyright: ignore[reportArgumentType]
 
 
 def accuracy(probs: Any, y: Any) -> float:

@@ -18,14 +18,12 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 from jaxtyping import Float
-from scipy.optimize import brentq
-from scipy.special import log_softmax, logsumexp
+from scipy.special import logsumexp
 
 from ..errors import ConfigError, DataError
 from . import metrics, normal_mixtures
 
 LEVEL = 0.9  # of the central interval whose coverage `metrics` reports
-COLDEST, HOTTEST = 1e-3, 1e3  # temperatures between which the best one is looked for
 
 
 class Predictive(eqx.Module):
@@ -135,7 +133,7 @@ class ClassPredictive(Predictive):
         """
         if not (np.isfinite(temperature) and temperature > 0):
             raise ConfigError(f"a temperature is positive, not {temperature!r}")
-        return ClassPredictive(log_softmax(self.log_probs.astype(np.float64) / temperature, 1), None)
+        return ClassPredictive(metrics.tempered(self.log_probs, temperature), None)
 
 
 class RealPredictive(Predictive):
@@ -226,8 +224,7 @@ class RealPredictive(Predictive):
 def fit_temperature(predictive: Predictive, y: Any) -> float:
     """Returns the temperature T under which labels are likeliest, for `predictive.at_temperature(T)`.
 
-    Fit it on held-out examples, which neither training nor the final scores have seen. The negative log-likelihood
-    is convex in 1/T, so that its slope has one root.
+    Fit it on held-out examples, which neither training nor the final scores have seen.
 
     Raises:
         ConfigError: the prediction is none of classes.
@@ -240,20 +237,13 @@ def fit_temperature(predictive: Predictive, y: Any) -> float:
     """
     if not isinstance(predictive, ClassPredictive):
         raise ConfigError("a temperature scales class probabilities; real targets have a noise that can be learned")
-    right = predictive.log_likelihood(y)
-    logs = predictive.log_probs.astype(np.float64)
-
-    def slope(inverse: float) -> float:
-        scaled = np.exp(log_softmax(inverse * logs, 1))
-        return float((scaled * logs).sum(1).mean() - right.mean())
-
-    ends = 1 / HOTTEST, 1 / COLDEST
-    if slope(ends[0]) >= 0 or slope(ends[1]) <= 0:
+    temperature = metrics.best_temperature(predictive.log_probs, y)
+    if temperature in (metrics.COLDEST, metrics.HOTTEST):
         raise DataError(
             "no temperature is best for these labels: the likelihood grows up to certainty (every label is the most "
             "probable class) or to uniform probabilities; use more held-out examples"
         )
-    return 1 / float(brentq(slope, *ends, xtol=1e-12))  # pyright: ignore[reportArgumentType]
+    return temperature
 
 
 def pooled(parts: "list[ClassPredictive]", counts: "list[int]") -> ClassPredictive:
