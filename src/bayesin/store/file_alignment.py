@@ -53,8 +53,8 @@ def align_files(
         >>> spec = PermutationSpec.parse({"w0": ["2", "g0"], "w1": ["g0", "1"]}, {"g0": 3})
         >>> p = {"w0": np.array([[1.0, 2.0, 3.0], [3.0, 1.0, 2.0]]), "w1": np.array([[1.0], [5.0], [9.0]])}
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     a = save_posterior(f"{folder}/a.safetensors", p, spec=spec)
-        ...     b = save_posterior(f"{folder}/b.safetensors", permute(p, spec, {"g0": np.array([2, 0, 1])}), spec=spec)
+        ...     q = permute(p, spec, {"g0": np.array([2, 0, 1])})
+        ...     a, b = (save_posterior(f"{folder}/{i}.safetensors", x, spec=spec) for i, x in enumerate((p, q)))
         ...     found = align_files(a, b, f"{folder}/moved.safetensors", key=jax.random.key(0))
         ...     found.perms["g0"].tolist(), found.posterior["w1"].ravel().tolist()
         ([1, 2, 0], [1.0, 5.0, 9.0])

@@ -94,7 +94,7 @@ def map_tensors(path: Path | str) -> tuple[dict[str, np.ndarray], dict[str, str]
     """The same for files larger than memory: the file is checked a tensor at a time, then read where it is touched.
 
     What was read counts as memory of the process, but the system may drop it at any time. Until the arrays are gone
-    nothing may shorten the file, which would end the process; a file that is replaced as `write_tensors` does it stays.
+    nothing may shorten the file, which would end the process; replacing it, as `write_tensors` does, is safe.
     """
     with _opened(path) as (header, opened, file):
         order = [name for name, _ in _checked(path, header, opened)]
