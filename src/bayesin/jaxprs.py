@@ -107,7 +107,11 @@ def equations(jaxpr: Jaxpr) -> Iterator[JaxprEqn]:
 
 def has_convolution(apply: Apply, params: Tree, x: Any) -> bool:
     """Whether a convolution stands anywhere in the network; vmapped over weights it becomes a slow grouped one."""
-    jaxpr = jax.make_jaxpr(apply)(params, x).jaxpr
+    return convolves(jax.make_jaxpr(apply)(params, x).jaxpr)
+
+
+def convolves(jaxpr: Jaxpr) -> bool:
+    """Whether a convolution stands anywhere in a program."""
     return any(equation.primitive.name == "conv_general_dilated" for equation in equations(jaxpr))
 
 
