@@ -4,8 +4,8 @@
     python docs/versions.py site v0.1.0 main     # these commits, and the working tree
 
 Each version goes to a folder of its own name, built from its own sources; `site/index.html` leads to the newest
-release, or to dev where there is none. The switch is a script that every page loads from the root of the site: it needs
-no server, keeps the page where the other version has it too, and a version built years ago learns of the newest one.
+release, or to dev where there is none. The switch is a script that every page loads from the root of the site: it
+needs no server, keeps the page where the other version has it too, and old versions learn of the newest one.
 """
 
 import argparse
