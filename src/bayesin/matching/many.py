@@ -93,7 +93,7 @@ def align_many(
     relative_tolerance: float = 1e-7,
     on_sweep: Callable[[Sweep], None] | None = None,
 ) -> AlignmentMany:
-    """Returns permutations that locally minimise the sum of W₂² of all posteriors to their barycentre, or another cost.
+    """Returns permutations that locally minimise the sum of W₂² of posteriors to their barycentre, or another cost.
 
     Args:
         posteriors: points or posteriors of one model, or `Samples`.
