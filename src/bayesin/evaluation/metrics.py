@@ -14,7 +14,6 @@ auroc      probability that a score of one set lies above one of another, ties c
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import logsumexp
 
 from ..errors import DataError
@@ -90,6 +89,8 @@ def best_temperature(log_probs: Any, y: Any) -> float:
         return HOTTEST
     if slope(1 / COLDEST) <= 0:
         return COLDEST
+    from scipy.optimize import brentq  # slow to import, and seldom needed
+
     return 1 / float(brentq(slope, 1 / HOTTEST, 1 / COLDEST, xtol=1e-12))  # pyright: ignore[reportArgumentType]
 
 
