@@ -309,9 +309,8 @@ def _prove_power(
         places = [(p, list(factors_of(spec.axes[p][i]))[place].flips) for p, i, place in spec.touched_by(group)]
         settings: list[Signs] = [{}]
         if group in spec.signed:
-            settings.append({group: -np.ones(spec.perm_shape(group), np.int8)})
+            settings.append({group: _some_flipped(np.random.default_rng(0), spec.perm_shape(group))})
         for signs in settings:
-            # To break signs, all of one tensor's are changed.
             order = spec.identity() if signs else perms
             paths = dict.fromkeys(path for path, flips in places if flips or not signs)
             move = partial(move_one, spec=spec, perms=order, signs=signs)
