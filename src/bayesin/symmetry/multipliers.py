@@ -494,7 +494,7 @@ def same(walk: _Unknowns, meeting: Meeting) -> None:
 def product(walk: _Unknowns, meeting: Meeting) -> None:
     if any(map(walk.is_zero, meeting.inputs)):
         walk.zeros.add(id(meeting.outputs[0]))
-    _entrywise(lambda walk, forms: walk.plus(*forms))(walk, meeting)
+    _entrywise(lambda walk, forms: walk.plus(forms[0], forms[1]))(walk, meeting)
 
 
 def linear(walk: _Unknowns, meeting: Meeting) -> None:
@@ -807,7 +807,7 @@ BOTH: dict[str, Rule] = {
     **dict.fromkeys(WRITING, written),
     **dict.fromkeys(EQUALITY, comparison),
     "mul": product,
-    "div": _entrywise(lambda walk, forms: walk.plus(*forms, -1)),
+    "div": _entrywise(lambda walk, forms: walk.plus(forms[0], forms[1], -1)),
     "integer_pow": integer_power,
     "pow": power,
     "select_n": select,
