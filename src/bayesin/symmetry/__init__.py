@@ -18,6 +18,7 @@ from .permute import identity_groups as identity_groups
 from .permute import invert as invert
 from .permute import invert_signs as invert_signs
 from .permute import layouts as layouts
+from .permute import move_one as move_one
 from .permute import multiply as multiply
 from .permute import permute as permute
 from .permute import transpositions as transpositions
