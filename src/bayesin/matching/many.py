@@ -57,7 +57,15 @@ Arrays = list[tuple[np.ndarray, ...]]  # the features of every tensor: its mean,
 
 
 class AlignmentMany(eqx.Module):
-    """Permutations that bring many posteriors together, and how the search went."""
+    """Permutations that bring many posteriors together, and how the search went.
+
+    Example:
+        >>> spec = PermutationSpec.parse({"w": ["2", "g0"]}, {"g0": 3})
+        >>> p = np.array([[1.0, 2.0, 3.0], [6.0, 4.0, 5.0]])
+        >>> found = align_many([{"w": np.roll(p, k, 1)} for k in range(3)], spec, key=jax.random.key(0))
+        >>> found.objective, found.barycentre.std["w"].max().item()
+        (0.0, 0.0)
+    """
 
     perms: list[Perms]  # one for each posterior; new[i] = old[perm[i]]
     posteriors: list[Posterior | Tree]  # moved, each of the kind that was given
@@ -93,7 +101,8 @@ def align_many(
     relative_tolerance: float = 1e-7,
     on_sweep: Callable[[Sweep], None] | None = None,
 ) -> AlignmentMany:
-    """Returns permutations that locally minimise the sum of W₂² of all posteriors to their barycentre, or another cost.
+    """Returns permutations that locally minimise the sum of W₂² of all posteriors to their barycentre, or a cost of
+    your choice between all pairs of them.
 
     Args:
         posteriors: points or posteriors of one model, or `Samples`.
@@ -149,6 +158,13 @@ def barycentre(posteriors: Sequence[Posterior | Tree]) -> Gaussian:
 
     For mean-field Gaussians with matched coordinates this minimises the sum of W₂² to all of them. Integer leaves
     have no mean: those of the first posterior are taken.
+
+    Example:
+        >>> p = Gaussian({"w": np.zeros(1)}, {"w": np.ones(1)})
+        >>> q = Gaussian({"w": np.full(1, 4.0)}, {"w": np.full(1, 3.0)})
+        >>> middle = barycentre([p, q])
+        >>> middle.mean["w"].item(), middle.std["w"].item()
+        (2.0, 2.0)
     """
     gaussians = [q if is_posterior(q) else Gaussian(q, _zeros_like(q)) for q in posteriors]
     return Gaussian(_average([q.mean for q in gaussians]), _average([q.std for q in gaussians]))
@@ -220,11 +236,24 @@ class _Search:
             [_gathered(member.problem, pair.layout, pair.source, perms) for pair in member.problem.marginals]
             for member, perms in zip(self.members, self.perms, strict=True)
         ]
+        if hasattr(self.cost, "trees"):
+            return self._of_features()
         return 0.5 * sum(
             tensor_value(self.cost, as_marginals(ours), as_marginals(theirs))
             for first, second in itertools.permutations(moved, 2)
             for ours, theirs in zip(first, second, strict=True)
         )
+
+    def _of_features(self) -> float:
+        """Σ over pairs of −2 ⟨target, source⟩, of a cost that is known up to a constant."""
+        everyone, total = range(len(self.members)), 0.0
+        for index in everyone:
+            others = _add(self.sums, self._moved(index), -1.0)
+            source = self.members[index].problem
+            for pair, target in zip(source.features, others, strict=True):
+                moved = _gathered(source, pair.layout, pair.source, self.perms[index])
+                total -= sum(float(np.vdot(t, s)) for t, s in zip(target, moved, strict=True))
+        return total
 
     def _align(
         self, index: int, others: Arrays, among: Sequence[int], order: list[tuple[str, ...]], anchored: bool = False
