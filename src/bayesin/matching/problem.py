@@ -313,4 +313,4 @@ def _is_integer(array: np.ndarray) -> bool:
 def _square(array: np.ndarray) -> float:
     """Σ x² in at least single precision, without a warning where it overflows."""
     flat = widened(array.reshape(-1))
-    return float(np.vdot(flat, flat))
+    return float(flat.dot(flat))
