@@ -27,7 +27,7 @@ from _align_problems import mlp_spec, random_gaussian, random_point, resnet20_sp
 from bayesin import VI, fit_vi
 from bayesin.matching import Similarities, costs, descend, pose
 from bayesin.models import build
-from train import _fixed_noise, _seconds, random_data
+from train import _data, _fixed_noise, _seconds
 
 Row = tuple[str, Callable[[], str]]
 
@@ -73,7 +73,7 @@ def many(tiny: bool) -> str:
     model = build("mlp", (28, 28, 1), 10, width=32 if tiny else 512)
     config = VI(members=members, epochs=epochs, batch=500, parallel="vmap", log_every=2 if tiny else 600)
     clock = time.perf_counter()
-    fit = fit_vi(jax.random.key(0), model, random_data(count, (28, 28, 1)), config)
+    fit = fit_vi(jax.random.key(0), model, _data(count, (28, 28, 1)), config)
     seconds, step = time.perf_counter() - clock, 1 / np.max(fit.trace["steps_per_second"])
     return f"{seconds:.1f} s, {1e3 * step:.2f} ms a step of all {members}, {fit.memory.member / 1e6:.1f} MB a member"
 
@@ -87,7 +87,7 @@ def resnet(
     config = VI(epochs=2 if tiny else 6, batch=batch, compute=compute, clip=5.0)
     products = jax.default_matmul_precision(precision) if precision else nullcontext()
     with products, _fixed_noise() if fixed else nullcontext():
-        fit = fit_vi(jax.random.key(0), model, random_data(count, shape), config)
+        fit = fit_vi(jax.random.key(0), model, _data(count, shape), config)
     step, first = 1 / np.max(fit.trace["steps_per_second"]), fit.trace["seconds"][0]
     return f"{1e3 * step:.2f} ms a step (first epoch, compilation included, {first:.0f} s)"
 
@@ -140,7 +140,7 @@ def _gradient_steps(tiny: bool) -> tuple[Any, Any, int]:
     """A compiled loop of plain gradient steps, its parameters, and its length."""
     shape, batch, length = ((8, 8, 3), 20, 2) if tiny else ((32, 32, 3), 500, 50)
     model = build("resnet20", shape, 10, width=4 if tiny else 16)
-    x, y = random_data(batch, shape)
+    x, y = _data(batch, shape)
 
     def loss(params):
         return -jax.nn.log_softmax(model.apply(params, x))[np.arange(batch), y].mean()

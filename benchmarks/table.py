@@ -5,7 +5,7 @@
     python benchmarks/table.py --quick         few repeats, to see that it runs; writes nothing
 
 CPU seconds on one thread, all columns of a row measured in turns and the least of several, so that ratios hold on a
-busy machine. `plain` is what one would write by hand (numpy and scipy, or JAX), `floor` is work that cannot be left
+busy machine. `plain` is what one would write by hand (numpy and scipy), `floor` is work that cannot be left
 out. A row is marked where its ratio fell by more than a tenth against `table.json` as it was before.
 """
 
@@ -22,20 +22,17 @@ from typing import NamedTuple
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
 
 import jax
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from _align_problems import mlp_spec, random_gaussian, random_point, resnet20_spec
-from _hand_written_vi import hand_written_epoch
 from _plain_align import plain_align, plain_move
 from assignment import bare_lapx, trained
 from bayesin import Gaussian, align, compact
 from bayesin.matching import assign
 from compact import SPEC, made_up, plain
-from train import epoch_of_ours, random_data
 
 FILE = Path(__file__).with_suffix(".json")
 SLOWER = 0.9  # of the ratio before: below it a row is marked
@@ -60,7 +57,7 @@ def main() -> None:
     before = json.loads(FILE.read_text())["rows"] if FILE.exists() else {}
     print(f"{'CPU milliseconds':44}{'ours':>10}{'plain':>10}{'floor':>10}{'ratio':>8}{'before':>8}")
     table = {}
-    for make in (aligning, assigning, folding, training, starting):
+    for make in (aligning, assigning, folding, starting):
         for row in make():
             if options.only in row.name:
                 table[row.name] = measured(row, 2 if options.quick else row.repeats)
@@ -154,12 +151,6 @@ def folding() -> Iterator[Row]:
         None,
         2,
     )
-
-
-def training() -> Iterator[Row]:
-    """Ten steps of variational inference against a scan written by hand."""
-    x, y = random_data(5_000, (28, 28, 1))
-    yield Row("10 VI steps, MLP 3x512, batch 500", epoch_of_ours(x, y), hand_written_epoch(x, y), None, 8)
 
 
 def starting() -> Iterator[Row]:
