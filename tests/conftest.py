@@ -15,7 +15,13 @@ import pytest
 PROMOTING = ("test_discover", "test_examples", "test_docs", "test_readme")  # networks as users write them
 REPOSITORY = Path(__file__).resolve().parents[1]
 UNPACK = REPOSITORY.parent / "shared" / "data" / "unpack.py"
-COMPILED = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
+COMPILED = {
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    # Programs run for less time here than they take to compile: a quarter of the suite is saved. The variable also
+    # reaches the verbs that tests start, so that one program has the same bits everywhere.
+    "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+}
 MOST_COMPILED = 2 << 30  # bytes of compiled programs that one session may leave to the next
 
 
@@ -50,19 +56,6 @@ def _no_silent_promotion(request):
         return
     with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):
         yield
-
-
-@pytest.fixture(scope="module")
-def quickly_compiled():
-    """For files that show the steps of whole programs: XLA leaves out most optimisations, and a third of the time.
-
-    What was compiled so is forgotten after the file, lest it meet a program compiled as users have it, whose last
-    bits differ.
-    """
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-    jax.clear_caches()
 
 
 @pytest.fixture(scope="session")
