@@ -161,7 +161,11 @@ LINE = geodesic(P, Q)
         (lambda: rescale(geodesic(BARE, BARE), without_bias, X, key=KEY), ModelError, "give each layer a bias"),
         (lambda: rescale(LINE, networks.apply, X[:1], key=KEY), DataError, "batch first"),
         (lambda: rescale(LINE, networks.apply, X, key=KEY, samples=-1), ConfigError, "samples starts at 0"),
-        (lambda: rescale(LINE, networks.apply, X, key=KEY, labels=Y, steps=0), ConfigError, "steps starts at 1"),
+        (
+            lambda: rescale(LINE, networks.apply, X, key=KEY, labels=Y, steps=0),
+            ConfigError,
+            "steps and batch start at 1",
+        ),
         (lambda: rescale(LINE, networks.apply, X, key=KEY, labels=Y[:-1]), DataError, "as many labels as inputs"),
         (lambda: merge([P], SPEC, key=KEY), PosteriorError, "at least two"),
         (lambda: merge(Samples.stack([P.mean, Q.mean]), SPEC, key=KEY), PosteriorError, "list of at least two"),

@@ -43,7 +43,7 @@ from .trees import Tree
 
 MEASURED = 2_000  # inputs at most on which units are measured; the fit to labels uses all
 LARGEST = 20.0  # factor; a unit that all but died on the way is not blown up beyond it
-BATCH, RATE = 250, 1e-2  # of the fit to labels
+RATE = 1e-2  # of the fit to labels
 
 Path = Callable[[float], Any]
 UnitMoments = list[tuple[np.ndarray, np.ndarray]]  # mean and spread of every unit, for each site
@@ -88,6 +88,7 @@ def rescale(
     spec: PermutationSpec | None = None,
     labels: Shaped[Array | np.ndarray, "examples ..."] | None = None,
     steps: int = 300,
+    batch: int = 250,
     likelihood: LikelihoodLike = "categorical",
 ) -> Rescaled:
     """Returns the path on which every unit has the mean and spread that the two ends have there, interpolated.
@@ -101,6 +102,7 @@ def rescale(
         spec: the groups of units; discovered where it is not given.
         labels: with them the maps are fitted to the loss as well, at every τ and at the ends.
         steps: of that fit.
+        batch: examples of each step.
         likelihood: of the labels.
 
     Raises:
@@ -120,8 +122,8 @@ def rescale(
         >>> bool(jnp.allclose(hidden[1], (hidden[0] + hidden[2]) / 2, rtol=1e-4))
         True
     """
-    if steps < 1:
-        raise ConfigError(f"steps starts at 1, not {steps}")
+    if steps < 1 or batch < 1:
+        raise ConfigError(f"steps and batch start at 1, not {steps} and {batch}")
     mean = as_gaussian(path(0.0)).mean
     network = _network(apply, mean, x, spec, key, samples)
     fit = None
@@ -131,7 +133,7 @@ def rescale(
             raise DataError(f"need as many labels as inputs, not {len(labels)} and {len(network.x)}")
         chosen = as_likelihood(likelihood)
         check_outputs(chosen, network.apply, mean, (network.x, labels))
-        fit = _Labels(network, labels, steps, chosen)
+        fit = _Labels(network, labels, steps, batch, chosen)
     return Rescaled(path, network, fit)
 
 
@@ -254,8 +256,8 @@ class _Program(NamedTuple):
 class _Labels:
     """The fit of unit maps to labels, from the identity, by Adam with a falling rate; the same batches at every τ."""
 
-    def __init__(self, network: _Network, labels: np.ndarray, steps: int, likelihood: Likelihood):
-        self.x, self.labels, self.steps = network.x, labels, steps
+    def __init__(self, network: _Network, labels: np.ndarray, steps: int, batch: int, likelihood: Likelihood):
+        self.x, self.labels, self.steps, self.batch = network.x, labels, steps, batch
         self.program = _Program(network.apply, likelihood, network.spec, network.unit_maps, steps)
         self.key = jax.random.fold_in(network.key, 1)
 
@@ -264,7 +266,7 @@ class _Labels:
         step, optimiser = _step(self.program)
         # In units of each unit's own spread all steps are of one size.
         fitted = [(jnp.zeros_like(spread), jnp.zeros_like(spread)) for spread in spreads]
-        state, order = optimiser.init(fitted), _batches(len(self.x), self.steps)
+        state, order = optimiser.init(fitted), _batches(len(self.x), self.steps, self.batch)
         for number, batch in enumerate(order):
             noise = jax.random.fold_in(self.key, number)
             fitted, state = step(fitted, state, point, spreads, self.x[batch], self.labels[batch], noise)
@@ -296,9 +298,9 @@ def _as_maps(fitted: Maps, spreads: list[Array]) -> Maps:
     return [(jnp.exp(log_a), b * spread) for (log_a, b), spread in zip(fitted, spreads, strict=True)]
 
 
-def _batches(examples: int, steps: int) -> list[np.ndarray]:
+def _batches(examples: int, steps: int, batch: int) -> list[np.ndarray]:
     """Every example once before any comes again."""
-    draws, size = np.random.default_rng(0), min(BATCH, examples)
+    draws, size = np.random.default_rng(0), min(batch, examples)
     epochs = math.ceil(steps * size / (examples - examples % size))
     order = [
         np.split(draws.permutation(examples)[: examples - examples % size], examples // size) for _ in range(epochs)

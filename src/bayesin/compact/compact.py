@@ -21,6 +21,7 @@ from ..evaluation import Data, evaluate
 from ..inference import Fit
 from ..likelihoods import LikelihoodLike
 from ..matching import align, align_many
+from ..matching.costs import CostLike
 from ..models import Model
 from ..posteriors import FactorGaussian, Gaussian, GaussianMixture, LowRankGaussian
 from ..randomness import PRNGKey, check_key
@@ -82,6 +83,7 @@ def compact(
     key: PRNGKey,
     reference: Reference | None = None,
     match: Match | None = None,
+    cost: CostLike | None = None,
     family: Family = "diagonal",
     rank: int | None = None,
     components: int | Sequence[int] = 1,
@@ -108,6 +110,8 @@ def compact(
             products) or `"correlations"`. The last two need `x`, and `apply` or `activations`. Where neither match
             nor reference is given: weights to the mean, and for chains (`Draws`, a `Fit` of chains) activations
             to the first where `x` is given. `docs/choosing.md` has the numbers.
+        cost: in place of `match`, any of `bayesin.costs`: samples go to the mean by `align_many`, to a reference one
+            by one with `align`.
         family: `"diagonal"`, a `Gaussian` with unbiased stds; or `"lowrank"`, a `LowRankGaussian` whose
             covariance is that of the moved samples (of Gaussians a `FactorGaussian`).
         rank: directions that the low-rank Gaussian keeps; all where not given.
@@ -140,7 +144,9 @@ def compact(
     check_key(key)
     apply = apply.apply if isinstance(apply, Model) else apply
     members, paths = members_of(samples), frozenset(exclude)
-    match, reference = _choice(match, reference, members.chained and x is not None)
+    if cost is not None and match is not None:
+        raise ConfigError("match= and cost= both say what is compared; give one of them")
+    match, reference = _choice(match, reference, members.chained and x is not None and cost is None)
     numbers = (components,) if isinstance(components, int) else tuple(components)
     _check_choices(match, family, reference, rank, numbers, scale, len(members.means))
     _check_samples(members.means, spec, paths)
@@ -148,7 +154,7 @@ def compact(
     if not np.isfinite(before.spread):
         raise PosteriorError("a sample holds NaN or an infinity; the fit that made it has diverged")
     if match == "weights":
-        matched = _by_weights(members, spec, reference, key, paths, max_rounds, tolerance, on_round)
+        matched = _by_weights(members, spec, cost, reference, key, paths, max_rounds, tolerance, on_round)
     else:
         if x is None:
             raise ConfigError("matching by activations needs x= and either apply= or activations=")
@@ -198,6 +204,7 @@ def _choice(match: Match | None, reference: Reference | None, by_activations: bo
 def _by_weights(
     members: Members,
     spec: PermutationSpec,
+    cost: CostLike | None,
     reference: Reference,
     key: PRNGKey,
     exclude: frozenset[str],
@@ -206,13 +213,14 @@ def _by_weights(
     on_round: OnRound | None,
 ) -> MatchedSamples:
     options: dict[str, Any] = {"key": key, "exclude": exclude}
-    if members.stds is not None:  # the Wasserstein distance compares their spreads too
-        gaussians = members.gaussians
+    if cost is not None or members.stds is not None:
+        options["cost"] = "wasserstein" if cost is None else cost  # which compares the spreads of Gaussians too
+        networks = members.networks
         if _is(reference, "mean"):
-            found = align_many(gaussians, spec, max_sweeps=max_rounds, relative_tolerance=tolerance, **options)
+            found = align_many(networks, spec, max_sweeps=max_rounds, relative_tolerance=tolerance, **options)
             return MatchedSamples(_stacked(found.perms, spec), found.sweeps, found.converged)
-        target = gaussians[0] if _is(reference, "first") else Gaussian.point(_reference(members.means, reference))
-        each = [align(target, one, spec, **options) for one in gaussians]
+        target = networks[0] if _is(reference, "first") else _reference(members.means, reference)
+        each = [align(target, one, spec, **options) for one in networks]
         return MatchedSamples(_stacked([one.perms for one in each], spec), 1, all(one.converged for one in each))
     options["on_round"] = on_round
     if _is(reference, "mean"):

@@ -25,8 +25,9 @@ it, for evidence that is not in the weights. See docs/extending.md.
 References: Rossi et al. 2023, section 4; its appendix A drops the trace term by mistake.
 """
 
+import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
@@ -40,6 +41,7 @@ from ..symmetry import Apply, PermutationSpec, find_sites
 from ..trees import Tree
 from .activation_similarity import correlated, cross_moments, draws_of
 
+KEPT_BYTES = 8 << 30  # that units × units matrices of all pairs of many networks may take
 CHUNK = 1 << 14  # numbers that stay in the cache between subtraction and sum
 WIDE = (np.dtype(np.float32), np.dtype(np.float64))  # dtypes, not types: found by identity, in every product and sum
 
@@ -195,16 +197,29 @@ class Activations:
         self, target: Posterior | Tree, source: Posterior | Tree, spec: PermutationSpec
     ) -> dict[str, GroupSimilarity]:
         """Covariances or correlations, summed over the sites where a group shows alone; none where it never does."""
-        ours, theirs = (
-            draws_of(q, self.samples if is_posterior(target) or is_posterior(source) else 0, self.key, stream)
-            for stream, q in enumerate((target, source))
-        )
-        sites = find_sites(self.apply, ours[0], self.x, spec)
-        moments = cross_moments(sites, ours, theirs, np.asarray(self.x))
+        return self.similarities_among([target, source], spec)[0, 1]
+
+    def similarities_among(
+        self, members: Sequence[Posterior | Tree], spec: PermutationSpec
+    ) -> dict[tuple[int, int], dict[str, GroupSimilarity]]:
+        """The same of every two of several networks, each of which runs once."""
+        samples = self.samples if any(map(is_posterior, members)) else 0
+        draws = [draws_of(q, samples, self.key, stream) for stream, q in enumerate(members)]
+        sites = find_sites(self.apply, draws[0][0], self.x, spec)
+        kept = math.comb(len(members), 2) * sum(8 * math.prod(sites.units(at)) ** 2 for at in range(len(sites.sites)))
+        if kept > KEPT_BYTES:
+            raise ConfigError(
+                f"the activations of every two of {len(members)} networks take {kept / 2**30:.0f} GiB to compare; "
+                "take fewer, or match each to one reference"
+            )
+        moments = cross_moments(sites, draws, np.asarray(self.x))
         return {
-            group: self._of_group([moments[at] for at in sites.of(group)], spec.perm_shape(group))
-            for group in spec.sizes
-            if sites.of(group)
+            pair: {
+                group: self._of_group([of_sites[at] for at in sites.of(group)], spec.perm_shape(group))
+                for group in spec.sizes
+                if sites.of(group)
+            }
+            for pair, of_sites in moments.items()
         }
 
     def _of_group(self, moments: list[Any], units: tuple[int, ...]) -> GroupSimilarity:
@@ -262,9 +277,21 @@ class Blend:
         for part, weight in zip(self._parts, (1.0 - self.weight, self.weight), strict=True):
             part = bound_to(part, target, source, spec)
             given = group_similarities(part, target, source, spec)
-            scale = _scale_of(part, given, target, source)
+            scale = _scale_of(part, [given], [target, source])
             parts.append(_Weighted(part, weight / scale if scale > 0 else 0.0, given))
         return _Blended(self.name, tuple(parts))
+
+    def bound_among(self, members: Sequence[Posterior | Tree], spec: PermutationSpec) -> tuple[Cost, "GivenAmong"]:
+        """The blend for many posteriors: one common scale, of the mean over all pairs."""
+        parts, total = [], {}
+        for part, weight in zip(self._parts, (1.0 - self.weight, self.weight), strict=True):
+            part, among = bound_among(part, members, spec)
+            scale = _scale_of(part, list(among.values()), members)
+            parts.append(_Weighted(part, weight / scale if scale > 0 else 0.0, {}))
+            for pair, given in among.items():
+                total.setdefault(pair, []).append(_Weighted(part, parts[-1].weight, given))
+        given = {pair: _Blended(self.name, tuple(of_pair)).given() for pair, of_pair in total.items()}
+        return _Blended(self.name, tuple(parts)), given
 
 
 @dataclass(frozen=True, eq=False)
@@ -292,6 +319,9 @@ class _Blended:
     def similarities(
         self, target: Posterior | Tree, source: Posterior | Tree, spec: PermutationSpec
     ) -> dict[str, GroupSimilarity]:
+        return self.given()
+
+    def given(self) -> dict[str, GroupSimilarity]:
         total: dict[str, GroupSimilarity] = {}
         for part in self.parts:
             for group, (matrix, constant) in part.given.items():
@@ -300,6 +330,26 @@ class _Blended:
                     before.matrix + part.weight * matrix, before.constant + part.weight * constant
                 )
         return total
+
+
+@dataclass(frozen=True, eq=False)
+class FeaturesAlone:
+    """A cost without what it gives outright."""
+
+    cost: Cost
+
+    @property
+    def name(self) -> str:
+        """That of the cost."""
+        return name_of(self.cost)
+
+    def features(self, target: Marginals, source: Marginals) -> Iterable[Pair]:
+        """Those of the cost, if it has any."""
+        return self.cost.features(target, source) if hasattr(self.cost, "features") else []
+
+    def check(self, marginals: Marginals, path: str, role: str) -> None:
+        """Lets the cost refuse a tensor."""
+        check_marginals(self.cost, marginals, path, role)
 
 
 CostLike = str | Cost | GivenCost | Callable[[Marginals, Marginals], Iterable[Pair]]
@@ -339,6 +389,25 @@ def bound_to(cost: Cost, target: Posterior | Tree, source: Posterior | Tree, spe
     return cost if bound is None else bound(target, source, spec)
 
 
+GivenAmong = dict[tuple[int, int], dict[str, GroupSimilarity]]  # of pairs of many, by group
+
+
+def bound_among(cost: Cost, members: Sequence[Posterior | Tree], spec: PermutationSpec) -> tuple[Cost, GivenAmong]:
+    """The cost of many posteriors, and the similarities that it gives of every two of them: once where the cost says
+    them all together, which makes it the same both ways, else both ways."""
+    bound = getattr(cost, "bound_among", None)
+    if bound is not None:
+        return bound(members, spec)
+    if not hasattr(cost, "similarities"):
+        return cost, {}
+    among = getattr(cost, "similarities_among", None)
+    if among is not None:
+        checked = {pair: _checked_similarities(cost, given, spec) for pair, given in among(members, spec).items()}
+        return cost, checked
+    pairs = itertools.permutations(range(len(members)), 2)
+    return cost, {(i, j): group_similarities(cost, members[i], members[j], spec) for i, j in pairs}
+
+
 def feature_pairs(cost: Cost, target: Marginals, source: Marginals, path: str) -> list[Pair]:
     """Returns the pairs of one tensor, after checking that each has the tensor's shape."""
     if not hasattr(cost, "features"):
@@ -368,7 +437,13 @@ def group_similarities(
     similarities = getattr(cost, "similarities", None)
     if similarities is None:
         return {}
-    given = {group: GroupSimilarity(*_entries(part)) for group, part in similarities(target, source, spec).items()}
+    return _checked_similarities(cost, similarities(target, source, spec), spec)
+
+
+def _checked_similarities(
+    cost: Cost, similarities: Mapping[str, GroupSimilarity], spec: PermutationSpec
+) -> dict[str, GroupSimilarity]:
+    given = {group: GroupSimilarity(*_entries(part)) for group, part in similarities.items()}
     for group, (matrix, constant) in given.items():
         if group not in spec.sizes:
             raise ConfigError(f"cost '{name_of(cost)}' gives a similarity of '{group}', which the spec does not have")
@@ -452,18 +527,26 @@ class _FromFunction:
 
 
 def _scale_of(
-    cost: Cost, given: Mapping[str, GroupSimilarity], target: Posterior | Tree, source: Posterior | Tree
+    cost: Cost, given: Sequence[Mapping[str, GroupSimilarity]], members: Sequence[Posterior | Tree]
 ) -> float:
-    """As much as the products of a cost can be: Σ |a| |b| over features, and half of the constants given."""
-    total = sum(0.5 * part.constant or float(np.abs(part.matrix).max(-1).sum()) for part in given.values())
+    """As much as the products of a cost can be: Σ |a| |b| over features, and half of the constants given.
+
+    The mean over pairs where there are more than two members.
+    """
+    total = 0.0
+    for of_pair in given:
+        own = (0.5 * part.constant or float(np.abs(part.matrix).max(-1).sum()) for part in of_pair.values())
+        total += sum(own) / len(given)
     if hasattr(cost, "features"):
-        for ours, theirs in zip(_all_marginals(target), _all_marginals(source), strict=True):
-            if (ours.std is None) != (theirs.std is None):
-                ours, theirs = Marginals(ours.mean, None), Marginals(theirs.mean, None)
-            total += sum(
-                float(np.linalg.norm(np.ravel(a)) * np.linalg.norm(np.ravel(b)))
-                for a, b in cost.features(ours, theirs)
-            )
+        pairs = list(itertools.combinations(map(_all_marginals, members), 2))
+        for target, source in pairs:
+            for ours, theirs in zip(target, source, strict=True):
+                if (ours.std is None) != (theirs.std is None):
+                    ours, theirs = Marginals(ours.mean, None), Marginals(theirs.mean, None)
+                total += sum(
+                    float(np.linalg.norm(np.ravel(a)) * np.linalg.norm(np.ravel(b)))
+                    for a, b in cost.features(ours, theirs)
+                ) / len(pairs)
     return total
 
 

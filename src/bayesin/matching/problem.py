@@ -99,11 +99,21 @@ def pose(
         pairs = feature_pairs(cost, ours, theirs, path)
         if pairs:
             features.append(TensorPair(piece, *(tuple(side) for side in zip(*pairs, strict=True))))
-    given = _by_unit(group_similarities(cost, target, source, spec), spec, structure)
+    given = by_unit(group_similarities(cost, target, source, spec), spec, structure)
     scale = norm0 * norm1 if plain and not wide else sum(map(magnitude, features))
     arrays = [array for pair in features for array in (*pair.target, *pair.source)]
     dtype = np.result_type(np.float32, *(arrays or [part.matrix for part in given.values()]))
     return _finished(Problem(spec, structure, cost, dtype, tuple(features), tuple(marginals), given, scale))
+
+
+def with_evidence(
+    problem: Problem, features: tuple[TensorPair, ...], given: Mapping[str, GroupSimilarity]
+) -> Problem:
+    """Returns a problem with other evidence in place of its own; its cost is the squared distance of the features."""
+    if not given and isinstance(problem.cost, Wasserstein | Means):
+        return problem._replace(features=features)
+    scale = sum(map(magnitude, features))
+    return _finished(problem._replace(cost=_GivenOutright(), features=features, given=given, scale=scale))
 
 
 def pose_given(spec: PermutationSpec, similarities: Mapping[str, np.ndarray]) -> Problem:
@@ -111,7 +121,7 @@ def pose_given(spec: PermutationSpec, similarities: Mapping[str, np.ndarray]) ->
     structure = structure_of(spec)
     given = {group: GroupSimilarity(matrix) for group, matrix in similarities.items()}
     dtype = np.result_type(np.float32, *similarities.values())
-    return _finished(Problem(spec, structure, _GivenOutright(), dtype, (), (), _by_unit(given, spec, structure), 0.0))
+    return _finished(Problem(spec, structure, _GivenOutright(), dtype, (), (), by_unit(given, spec, structure), 0.0))
 
 
 def objective(problem: Problem, perms: Perms) -> float:
@@ -139,7 +149,7 @@ def objective_of_moved(problem: Problem, perms: Perms, moved: Posterior | Tree) 
     total = _of_groups(problem, problem.structure.flat(perms))
     for piece, target, source in problem.marginals:
         arrays = [piece.of(flat[piece.layout.path]).astype(source[0].dtype, copy=False) for flat in flats]
-        total += tensor_value(problem.cost, _as_marginals(target), _as_marginals(arrays))
+        total += tensor_value(problem.cost, as_marginals(target), as_marginals(arrays))
     return total
 
 
@@ -238,7 +248,7 @@ def _zeros(like: np.ndarray) -> np.ndarray:
     return np.broadcast_to(np.zeros((), like.dtype), like.shape)
 
 
-def _by_unit(
+def by_unit(
     given: Mapping[str, GroupSimilarity], spec: PermutationSpec, structure: Structure
 ) -> dict[str, GroupSimilarity]:
     """Similarities of groups as one of all that each unit counts by all of it."""
@@ -274,7 +284,7 @@ def _compared(problem: Problem) -> Iterator[TensorPair]:
 
 def _cost(problem: Problem, target: tuple[np.ndarray, ...], source: list[np.ndarray]) -> float:
     if hasattr(problem.cost, "value"):
-        return tensor_value(problem.cost, _as_marginals(target), _as_marginals(source))
+        return tensor_value(problem.cost, as_marginals(target), as_marginals(source))
     return sum(map(squared_distance, target, source))
 
 
@@ -286,7 +296,8 @@ def _of_groups(problem: Problem, flat: FlatPerms) -> float:
     )
 
 
-def _as_marginals(arrays: Any) -> Marginals:
+def as_marginals(arrays: Any) -> Marginals:
+    """One array of a tensor as its mean, two as mean and std."""
     return Marginals(arrays[0], arrays[1] if len(arrays) > 1 else None)
 
 

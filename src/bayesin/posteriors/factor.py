@@ -47,12 +47,16 @@ class FactorGaussian(eqx.Module):
     def draw(self, key: PRNGKey) -> Tree:
         """Returns one draw; both parts come from streams of their own."""
         shared, own = jax.random.split(key)
-        centre = LowRankGaussian(self.mean, self.factors).at(jax.random.normal(shared, (self.rank,), jnp.float32))
-        return Gaussian(centre, self.noise).at(normal_tree(own, self.mean))
+        return Gaussian(self.without_noise.draw(shared), self.noise).at(normal_tree(own, self.mean))
 
     def permute(self, spec: PermutationSpec, perms: Perms) -> "FactorGaussian":
         """Returns the posterior with its units reordered."""
         return FactorGaussian(*(permute(tree, spec, perms) for tree in (self.mean, self.factors, self.noise)))
+
+    @property
+    def without_noise(self) -> LowRankGaussian:
+        """The low-rank part, around the same mean."""
+        return LowRankGaussian(self.mean, self.factors)
 
     @property
     def std(self) -> Tree:
@@ -66,12 +70,12 @@ class FactorGaussian(eqx.Module):
     @property
     def rank(self) -> int:
         """Number of factors."""
-        return jax.tree.leaves(self.factors)[0].shape[0]
+        return self.without_noise.rank
 
     @property
     def size(self) -> int:
         """Number of weights."""
-        return sum(leaf.size for leaf in jax.tree.leaves(self.mean))
+        return self.without_noise.size
 
 
 @partial(jax.jit, static_argnames="count")
