@@ -24,7 +24,7 @@ test: .venv/.dev  ## every test
 
 test-torch: .venv/.dev  ## networks of PyTorch and its libraries; installs torch, torchvision, timm, transformers
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[torch]' torchvision timm transformers
-	$(BIN)/python -m pytest tests/pytorch tests/test_torch.py tests/test_examples.py::test_pytorch_networks
+	$(BIN)/python -m pytest tests/pytorch tests/test_torch.py tests/test_examples.py::test_pytorch_networks tests/test_examples.py::test_pytorch_ensemble
 
 check: .venv/.dev  ## lint, types and a quick test of every stage, in about ninety seconds
 	$(BIN)/ruff check .
