@@ -40,6 +40,7 @@ def equal(one, other) -> bool:
 
 def test_shuffled_units_are_found_again(tmp_path, capsys, files, spec):
     before = [path.read_bytes() for path in files]
+    spec_file = spec.save(tmp_path / "spec.json")
     code, result, _ = call(capsys, "align", *files, "--out", tmp_path / "out")
     assert code == 0 and result["converged"]
     assert result["w2_after"] < 1e-5 < result["w2_before"]
@@ -53,6 +54,11 @@ def test_shuffled_units_are_found_again(tmp_path, capsys, files, spec):
     assert [path.read_bytes() for path in files] == before
     kind, state, says = status_of(capsys, tmp_path / "out")
     assert (kind, state) == ("align", "done") and says.startswith(f"{files[1]} to {files[0]}, W2 ")
+    assert 0 <= result["gap"] <= result["objective"] + 1e-9
+    # from file to file, without the network: the same bytes
+    code, streamed, _ = call(capsys, "align", *files, "--out", tmp_path / "streamed", "--stream", "--spec", spec_file)
+    assert code == 0 and streamed["moved"] == result["moved"]
+    assert equal(load_posterior(streamed["posterior"]), moved)
     # an earlier result is replaced by force alone
     code, _, error = call(capsys, "align", *files, "--out", tmp_path / "out")
     assert code == 2 and "--force" in error

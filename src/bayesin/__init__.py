@@ -59,6 +59,7 @@ from .posteriors import LowRankGaussian as LowRankGaussian
 from .posteriors import Posterior as Posterior
 from .posteriors import Samples as Samples
 from .rescaling import rescale as rescale
+from .store import align_files as align_files
 from .store import load_posterior as load_posterior
 from .store import save_posterior as save_posterior
 from .symmetry import PermutationSpec as PermutationSpec

@@ -19,6 +19,7 @@ import itertools
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,10 +40,10 @@ from ..posteriors import (
     Samples,
     is_posterior,
 )
-from ..symmetry import Perms, PermutationSpec
+from ..symmetry import Perms, PermutationSpec, move_one
 from ..trees import Tree, flatten, unflatten
 from .card import CARD, MARK, Scores, card
-from .tensors import BLOCK, CODE_OF, read_header, read_tensors, write_tensors
+from .tensors import BLOCK, CODE_OF, map_tensors, read_header, read_tensors, write_tensors
 
 POSTERIOR, ALIGNMENT, VERSION = "bayesin-posterior", "bayesin-alignment", 1
 PARTS = {
@@ -194,22 +195,53 @@ def card_is_ours(folder: Path | str) -> bool:
     return not os.path.lexists(path) or (path.is_file() and MARK.encode() in read_bytes(path, LARGEST_CARD))
 
 
-def load_posterior(path: Path | str, *, like: Tree | None = None) -> Posterior | Tree:
+def save_permuted(
+    path: Path | str,
+    posterior: Posterior | Tree,
+    spec: PermutationSpec,
+    perms: Perms,
+    *,
+    metadata: Mapping[str, Any] | None = None,
+) -> Path:
+    """Writes a posterior with its units reordered, a tensor at a time: no more than one is ever held in memory."""
+    name, parts = _parts_of(posterior, None)
+    tensors: dict[str, Any] = {
+        f"{part}/{leaf}": _Moved(value, spec, perms, leaf)
+        for part, tree in parts.items()
+        for leaf, value in flatten(tree).items()
+    }
+    return write_tensors(path, tensors, _strings(POSTERIOR, name, spec, metadata))
+
+
+class _Moved:
+    """One array with its units reordered, which is computed when it is asked for."""
+
+    def __init__(self, array: Any, spec: PermutationSpec, perms: Perms, path: str):
+        self.dtype, self.shape = array.dtype, array.shape
+        self._move = partial(move_one, array, spec, perms, path)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self._move(), dtype)
+
+
+def load_posterior(path: Path | str, *, like: Tree | None = None, mapped: bool = False) -> Posterior | Tree:
     """Reads what `save_posterior` wrote: a posterior of any of our families, or the parameter tree of a point.
 
     Args:
         path: the file, or a folder, whose first posterior is meant.
         like: parameters of the model, arrays or shapes. The result then has the same tree type (lists and
             tuples included; otherwise nested dicts), and a file of another model is refused.
+        mapped: leave the arrays in the file, from where they are read when they are touched. For posteriors that are
+            larger than memory; nothing may shorten the file meanwhile. Their values are not looked at here.
 
     Raises:
         ArtifactError: the file is missing, damaged, of another kind or version, or of another model.
     """
     path = _file_of(path)
-    arrays, strings = read_tensors(path)
+    arrays, strings = map_tensors(path) if mapped else read_tensors(path)
     kind = _check_strings(path, strings, POSTERIOR)
     parts = _split(path, arrays, kind)
-    for name, value in arrays.items():
+    for name, value in () if mapped else arrays.items():
         wrong = _wrong_values(name, value)
         if wrong:
             raise ArtifactError(f"{path}: {wrong}")

@@ -16,6 +16,7 @@ from .permute import gather as gather
 from .permute import identity_groups as identity_groups
 from .permute import invert as invert
 from .permute import layouts as layouts
+from .permute import move_one as move_one
 from .permute import permute as permute
 from .permute import transpositions as transpositions
 from .picture import picture as picture

@@ -98,7 +98,11 @@ def _curves(folder: Path) -> str:
 
 def _alignment(folder: Path) -> str:
     about = describe(folder / "alignment.safetensors").metadata
-    return f"{about['source']} to {about['target']}, W2 {about['w2_before']:.4g} to {about['w2_after']:.4g}"
+    if "w2_after" in about:
+        reached = f"W2 {about['w2_before']:.4g} to {about['w2_after']:.4g}"
+    else:  # from file to file
+        reached = f"objective {about['objective']:.4g}"
+    return f"{about['source']} to {about['target']}, {reached}"
 
 
 def _compact(folder: Path) -> str:
