@@ -68,7 +68,12 @@ DEEPEST = 64  # levels of a parameter tree
 
 @dataclass(frozen=True)
 class Description:
-    """What the header of a file says; the arrays are not read."""
+    """What the header of a file says; the arrays are not read.
+
+    Example:
+        >>> Description("bayesin-posterior", 1, "point", {"point/w": ("float32", (3, 2))}, {}, None).weights
+        6
+    """
 
     format: str
     version: int
@@ -88,7 +93,13 @@ class Description:
 
 @dataclass(frozen=True)
 class StoredAlignment:
-    """Permutations with the spec they belong to and the settings that found them."""
+    """Permutations with the spec they belong to and the settings that found them.
+
+    Example:
+        >>> spec = PermutationSpec.parse({"w": ["g0"]}, {"g0": 2})
+        >>> StoredAlignment({"g0": np.array([1, 0])}, spec, {"cost": "means"}).settings["cost"]
+        'means'
+    """
 
     perms: Perms
     spec: PermutationSpec
@@ -236,6 +247,13 @@ def load_posterior(path: Path | str, *, like: Tree | None = None, mapped: bool =
 
     Raises:
         ArtifactError: the file is missing, damaged, of another kind or version, or of another model.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = save_posterior(f"{folder}/point.safetensors", {"w": np.zeros(3, np.float32)})
+        ...     load_posterior(path)
+        {'w': array([0., 0., 0.], dtype=float32)}
     """
     path = _file_of(path)
     arrays, strings = map_tensors(path) if mapped else read_tensors(path)
@@ -266,7 +284,16 @@ def save_alignment(
     *,
     settings: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Writes permutations, the spec they belong to and the settings that found them as one file."""
+    """Writes permutations, the spec they belong to and the settings that found them as one file.
+
+    Example:
+        >>> import tempfile
+        >>> spec = PermutationSpec.parse({"w": ["g0"]}, {"g0": 2})
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = save_alignment(f"{folder}/a.safetensors", {"g0": np.array([1, 0])}, spec, settings={"key": 0})
+        ...     load_alignment(path).settings
+        {'key': 0}
+    """
     spec.check_perms(perms)
     tensors = {f"perms/{group}": np.asarray(perm, np.int32) for group, perm in perms.items()}
     return write_tensors(path, tensors, _strings(ALIGNMENT, "alignment", spec, settings))
@@ -279,6 +306,14 @@ def load_alignment(path: Path | str) -> StoredAlignment:
 
     Raises:
         ArtifactError: the file is missing or damaged, or its permutations do not fit its spec.
+
+    Example:
+        >>> import tempfile
+        >>> spec = PermutationSpec.parse({"w": ["g0"]}, {"g0": 2})
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = save_alignment(f"{folder}/alignment.safetensors", {"g0": np.array([1, 0])}, spec)
+        ...     load_alignment(path).perms["g0"].tolist()
+        [1, 0]
     """
     arrays, strings = read_tensors(path)
     _check_strings(path, strings, ALIGNMENT)
@@ -297,6 +332,13 @@ def describe(path: Path | str) -> Description:
     """Reads the header alone: what the file holds, its metadata and spec. Quick whatever the size.
 
     Of a folder the header of its first posterior is read.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = save_posterior(f"{folder}/q.safetensors", {"w": np.zeros(3, np.float32)})
+        ...     describe(path).kind, describe(path).weights
+        ('point', 3)
     """
     path = _file_of(path)
     header = read_header(path)

@@ -28,7 +28,13 @@ class FixedLine:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a spec says, in the order of its groups and parameters."""
+    """What a spec says, in the order of its groups and parameters.
+
+    Example:
+        >>> found = explain(PermutationSpec.parse({"w": ["2", "g0"]}, {"g0": 3}))
+        >>> [(line.group, line.size) for line in found.groups]
+        [('g0', 3)]
+    """
 
     groups: tuple[GroupLine, ...]
     fixed: tuple[FixedLine, ...]
