@@ -10,6 +10,7 @@ from .discover import discover as discover
 from .explain import Explanation as Explanation
 from .explain import GroupLine as GroupLine
 from .explain import explain as explain
+from .explain import fold_names as fold_names
 from .permute import Layout as Layout
 from .permute import compose as compose
 from .permute import gather as gather
@@ -19,6 +20,7 @@ from .permute import layouts as layouts
 from .permute import move_one as move_one
 from .permute import permute as permute
 from .permute import transpositions as transpositions
+from .picture import drawing as drawing
 from .picture import picture as picture
 from .spec import Factor as Factor
 from .spec import Perms as Perms
