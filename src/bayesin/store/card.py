@@ -195,9 +195,9 @@ def _numbers(row: Scores) -> dict[str, tuple[float, float | None]]:
     """Name -> (value, standard error or None), of what are numbers."""
     found = {}
     for name, value in list(row.items())[:MOST]:
-        value, error = (value.get("value"), value.get("error")) if isinstance(value, Mapping) else (value, None)
-        if _is_number(value):
-            found[_one_line(name)] = (float(value), float(error) if _is_number(error) else None)
+        number, error = (value.get("value"), value.get("error")) if isinstance(value, Mapping) else (value, None)
+        if (known := _number(number)) is not None:
+            found[_one_line(name)] = (known, _number(error))
     return found
 
 
@@ -283,5 +283,6 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, str | int | float)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def _number(value: Any) -> float | None:
+    whole = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return float(value) if whole else None

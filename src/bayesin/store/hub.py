@@ -34,7 +34,12 @@ OnProgress = Callable[[int, int, str], None]  # bytes so far, bytes in all, the 
 
 
 class Pushed(NamedTuple):
-    """What a push left on the hub."""
+    """What a push left on the hub.
+
+    Example:
+        >>> Pushed("me/digits", "https://huggingface.co/me/digits/commit/4f1c", "4f1c", ("README.md",)).repo
+        'me/digits'
+    """
 
     repo: str
     url: str  # of the commit
@@ -43,7 +48,12 @@ class Pushed(NamedTuple):
 
 
 class Pulled(NamedTuple):
-    """What a pull left in a folder."""
+    """What a pull left in a folder.
+
+    Example:
+        >>> Pulled(Path("theirs"), "4f1c", ("posterior-0.safetensors", "README.md"), ()).files[0]
+        'posterior-0.safetensors'
+    """
 
     folder: Path
     commit: str
@@ -79,8 +89,9 @@ def push(
         HubError: no network, no permission, or whatever else the hub says.
 
     Example:
-        >>> push("runs/digits", "me/digits").url  # doctest: +SKIP
-        'https://huggingface.co/me/digits/commit/4f1c…'
+        >>> push("no-folder", "me/digits")  # what is sent is looked at first
+        Traceback (most recent call last):
+        bayesin.errors.ArtifactError: no-folder holds no posterior-0.safetensors; give the folder of a run, ...
     """
     paths = _posteriors_of(Path(source))
     for path in paths.values():
@@ -126,8 +137,11 @@ def pull(
         ArtifactError: what came is no posterior, or the folder cannot be written.
 
     Example:
-        >>> load_posterior(pull("me/digits", "digits").folder)  # doctest: +SKIP
-        Gaussian(...)
+        >>> try:
+        ...     pull("no name", "theirs")
+        ... except BayesinError:
+        ...     print("nothing was written:", not Path("theirs").exists())
+        nothing was written: True
     """
     folder = Path(folder)
     with _hub(repo) as client:
@@ -232,8 +246,8 @@ def _entries(api: Any, repo: str, revision: str) -> list[Any]:
 def _hub(repo: str) -> Iterator[Any]:
     """The client, silent; whatever it raises becomes one line that says what to do."""
     try:
-        import huggingface_hub as client
-        from huggingface_hub import constants, errors, utils
+        import huggingface_hub as client  # pyright: ignore[reportMissingImports]
+        from huggingface_hub import constants, errors, utils  # pyright: ignore[reportMissingImports]
     except ImportError:
         raise HubError("the hub needs its client: pip install 'bayesin[hub]'") from None
     silent = utils.are_progress_bars_disabled()
