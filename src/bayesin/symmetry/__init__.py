@@ -13,11 +13,14 @@ from .explain import explain as explain
 from .explain import fold_names as fold_names
 from .permute import Layout as Layout
 from .permute import compose as compose
+from .permute import compose_signs as compose_signs
 from .permute import gather as gather
 from .permute import identity_groups as identity_groups
 from .permute import invert as invert
+from .permute import invert_signs as invert_signs
 from .permute import layouts as layouts
 from .permute import move_one as move_one
+from .permute import multiply as multiply
 from .permute import permute as permute
 from .permute import transpositions as transpositions
 from .picture import drawing as drawing
@@ -25,6 +28,7 @@ from .picture import picture as picture
 from .spec import Factor as Factor
 from .spec import Perms as Perms
 from .spec import PermutationSpec as PermutationSpec
+from .spec import Signs as Signs
 from .unit_maps import UnitMap as UnitMap
 from .unit_maps import apply_unit_maps as apply_unit_maps
 from .unit_maps import find_unit_maps as find_unit_maps
