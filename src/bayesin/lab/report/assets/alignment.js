@@ -72,7 +72,7 @@ function similarityFigures(alignment, state) {
 function sweepControl(alignment, state) {
   const frames = () => { const found = alignment.similarity[state.group]; return [found.before, ...(found.between || []), found.after]; };
   const count = frames().length, control = { shown: () => frames()[at], redraw: () => null, node: null };
-  let at = count - 1, timer = null;
+  let at = count - 1;
   if (count < 3) return control;
   const slider = el("input", { type: "range", min: 0, max: count - 1, step: 1, value: at, id: "sweep", "aria-label": "Sweep of the search" });
   const says = el("output", { for: "sweep" }), button = el("button", { type: "button", class: "quiet" });
@@ -82,17 +82,8 @@ function sweepControl(alignment, state) {
     slider.setAttribute("aria-valuetext", says.textContent);
     control.redraw();
   };
-  const stop = () => { clearInterval(timer); timer = null; button.textContent = "Play"; button.setAttribute("aria-label", "Play the search sweep by sweep"); };
-  const step = () => { if (state.gone) return stop(); slider.value = Number(slider.value) + 1; show(); if (at === count - 1) stop(); };
-  button.addEventListener("click", () => {
-    if (timer) return stop();
-    if (at === count - 1) { slider.value = 0; show(); }
-    timer = setInterval(step, 650);
-    button.textContent = "Pause";
-    button.setAttribute("aria-label", "Pause");
-  });
-  slider.addEventListener("input", () => { stop(); show(); });
-  stop();
+  const player = playback(button, slider, count, show, 650, "the search, sweep by sweep");
+  slider.addEventListener("input", () => { player.stop(); show(); });
   show();
   control.node = el("div", { class: "sweeps" }, button, slider, says);
   return control;

@@ -36,7 +36,7 @@ function walkSection(run, state) {
       (state.markers || []).forEach((plot) => plot.draw());
     });
   };
-  const player = playback(play, slider, taus.length, show);
+  const player = playback(play, slider, taus.length, show, 260, "walk along the path");
   slider.addEventListener("input", () => { player.stop(); show(); });
   state.go = (tau) => { slider.value = nearest(taus, tau); player.stop(); show(); };
   state.stop = player.stop;
@@ -54,16 +54,21 @@ function walkSection(run, state) {
 const middle = (taus) => Math.floor(taus.length / 2);
 const nearest = (taus, tau) => taus.reduce((best, other, at) => (Math.abs(other - tau) < Math.abs(taus[best] - tau) ? at : best), 0);
 
-function playback(button, slider, count, show) {
+// A button that moves a slider to its end. Where the system asks for less motion, every press is one step instead.
+function playback(button, slider, count, show, every, what) {
+  const still = window.matchMedia("(prefers-reduced-motion: reduce)"), last = () => Number(slider.value) === count - 1;
   let timer = null;
-  const stop = () => { clearInterval(timer); timer = null; button.textContent = "Play"; };
-  const step = () => { slider.value = (Number(slider.value) + 1) % count; show(); if (Number(slider.value) === count - 1) stop(); };
+  const say = (text) => { button.textContent = text; button.setAttribute("aria-label", `${text}: ${what}`); };
+  const stop = () => { clearInterval(timer); timer = null; say(still.matches ? "Next step" : "Play"); };
+  const step = () => { if (!slider.isConnected) return stop(); slider.value = Number(slider.value) + 1; show(); if (last()) stop(); };
   button.addEventListener("click", () => {
     if (timer) return stop();
-    if (Number(slider.value) === count - 1) { slider.value = 0; show(); }
-    timer = setInterval(step, 260);
-    button.textContent = "Pause";
+    if (last()) { slider.value = 0; show(); } else if (still.matches) step();
+    if (still.matches) return stop();
+    timer = setInterval(step, every);
+    say("Pause");
   });
+  still.addEventListener("change", stop);
   stop();
   return { stop };
 }
