@@ -32,7 +32,7 @@ function historyFigure(alignment) {
   const start = known ? ` Step 0 is the posterior as it was, step 1 where the search began (${alignment.start || "its start"}).` : "";
   return figure({
     name: "history", title: "Objective, step by step", width: "w6", height: 300, phone: 250, label: "Squared Wasserstein distance after every step of the alignment",
-    says: `Squared Wasserstein distance between the first posterior and the moved second one after every accepted step, from ${brief(values[0])} to ${brief(last)}. It never rises.${start}`,
+    says: `Squared Wasserstein distance between the first posterior and the moved second one after every accepted step, from ${brief(values[0])} to ${brief(last)}.${start} The search never lets it rise.`,
     draw: (colours) => ({ data: [{ x: steps, y: values, mode: "lines+markers", line: { color: colours.aligned, width: 2.2 },
       marker: { opacity: 1, size: steps.map((at) => (known && !at ? 10 : 7)), color: steps.map((at) => (known && !at ? colours.naive : colours.aligned)), symbol: steps.map((at) => (known && !at ? "diamond" : "circle")) }, hovertemplate: "W₂² = %{y:.4g}<extra></extra>" }],
       layout: layout(colours, { xaxis: axis(colours, "accepted step", { tickformat: "d", range: [-0.04 * values.length, values.length - 1 + 0.04 * values.length], hoverformat: "d", unifiedhovertitle: { text: "step %{x}" } }), yaxis: axis(colours, "W₂²", { rangemode: "tozero" }) }) }),
