@@ -24,7 +24,8 @@ test: .venv/.dev  ## every test
 
 test-torch: .venv/.torch  ## networks of PyTorch and its libraries; installs torch, torchvision, timm, transformers
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests/pytorch tests/test_torch.py src/bayesin/models/torch.py \
-	  tests/test_examples.py::test_pytorch_networks "tests/test_tutorial.py::test_a_chapter_runs_as_it_stands[pytorch-checkpoint]"
+	  tests/test_examples.py::test_pytorch_networks tests/test_examples.py::test_pytorch_ensemble \
+	  "tests/test_tutorial.py::test_a_chapter_runs_as_it_stands[pytorch-checkpoint]"
 
 check: .venv/.dev  ## lint, types and a quick test of every stage, in about ninety seconds
 	$(BIN)/ruff check .
