@@ -12,10 +12,11 @@ The costs of weights are of the first kind, with means m, stds s and the source 
     Means         |m₀ − P m₁|²                   pair  (m₀, m₁)
     KL            KL[P#q₁ ‖ q₀]                  pairs (½ m₀/s₀², m₁) and (−¼ s₀⁻², s₁² + m₁²)
 
-and two more take evidence from elsewhere:
+and more take evidence from elsewhere:
 
     Activations   Σ_sites E|a − P b|²             what the units of target and source compute on data
     Blend         (1 − w) A/|A| + w B/|B|         two costs, each in units of the largest that its products can be
+    Incoming      E|(W₀ − P W₁) h|²               weights, by what they do to what enters them
 
 The trace term of the KL divergence, Σ P s₁² / s₀², depends on the permutation and is part of its cost.
 
@@ -29,6 +30,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 import jax
@@ -38,8 +40,9 @@ from ..errors import ConfigError, PosteriorError
 from ..posteriors import Posterior, is_posterior
 from ..randomness import PRNGKey
 from ..symmetry import Apply, PermutationSpec, find_sites
-from ..trees import Tree
+from ..trees import Flat, Tree, flatten
 from .activation_similarity import correlated, cross_moments, draws_of
+from .incoming import incoming_moments, weighted
 
 KEPT_BYTES = 8 << 30  # that units × units matrices of all pairs of many networks may take
 CHUNK = 1 << 14  # numbers that stay in the cache between subtraction and sum
@@ -72,6 +75,7 @@ Pair = tuple[np.ndarray, np.ndarray]
 class Cost(Protocol):
     """What `align` minimises. `features` or `similarities` is required; the rest is optional.
 
+    `trees(target, source, spec) -> [(by path, by path)]` are features made of whole networks and shaped like them;
     `bound(target, source, spec) -> Cost` is asked first: the cost of this pair, where it needs the whole of both;
     `similarities(target, source, spec) -> {group: GroupSimilarity}` adds evidence that is given outright;
     `value(target, source) -> float` is the cost of one tensor whose source has been moved, where that is not the
@@ -235,6 +239,64 @@ class Activations:
 
 
 @dataclass(frozen=True, eq=False)
+class Incoming:
+    """Weights by what they do to what enters them: E|(W₀ − P W₁) h|² of every layer, before its bias and norm.
+
+    With C = E[h hᵀ] of what enters a layer on data, the cost between an output of the target and one of the source is
+    δᵀ C δ, δ the difference of their incoming weights: full covariances, of convolutions those of patches. The mean
+    over h of the target and h of the source is taken, each C in its own network's order of units:
+
+        ½ ⟨C₀ W₀, P W₁⟩ + ½ ⟨W₀, P C₁ W₁⟩
+
+    is what falls. For the units that a layer puts out, with those that enter it held, this is exact. For those that
+    enter it the terms that are quadratic in their own permutation, Σ P W₁ W₁ᵀ Pᵀ C₀ and its like, are left out: they
+    are constant where C₀ and P C₁ Pᵀ agree. Stds count with the diagonal of C, and what enters no contraction, as
+    biases and gains, as it is. `objective` is therefore known up to a constant.
+
+    Args:
+        apply: the network.
+        x: inputs, a thousand or so, of the training set; they need no labels.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from bayesin import align, permute
+        >>> apply = lambda p, x: jnp.tanh(x @ p["w0"]) @ p["w1"]
+        >>> net = {"w0": jax.random.normal(jax.random.key(0), (4, 5)), "w1": jnp.ones((5, 2))}
+        >>> spec = PermutationSpec.parse({"w0": ["4", "g0"], "w1": ["g0", "2"]}, {"g0": 5})
+        >>> turned = permute(net, spec, {"g0": np.array([4, 0, 1, 2, 3])})
+        >>> cost = Incoming(apply, jax.random.normal(jax.random.key(1), (64, 4)))
+        >>> align(net, turned, spec, key=jax.random.key(2), cost=cost).perms["g0"].tolist()
+        [1, 2, 3, 4, 0]
+    """
+
+    apply: Apply
+    x: Any = field(repr=False)
+    name = "incoming"
+
+    def trees(
+        self, target: Posterior | Tree, source: Posterior | Tree, spec: PermutationSpec
+    ) -> list[tuple[Flat, Flat]]:
+        """Pairs of whole trees: (C₀ m₀, m₁) and (m₀, C₁ m₁), and those of stds."""
+        sides = []
+        for posterior in (target, source):
+            mean = posterior.mean if is_posterior(posterior) else posterior
+            moments = incoming_moments(self.apply, [mean], np.asarray(self.x))
+            parts = [(flatten(mean), weighted(moments, flatten(mean)))]
+            if is_posterior(target) and is_posterior(source):
+                std = flatten(posterior.std)
+                parts.append((std, weighted(moments, std, std=True)))
+            sides.append(parts)
+        pairs = []
+        for (ours, our_weighted), (theirs, their_weighted) in zip(*sides, strict=True):
+            pairs += [(our_weighted, theirs), (ours, their_weighted)]
+        return [(_halved(ours), _halved(theirs)) for ours, theirs in pairs]
+
+
+def _halved(flat: Flat) -> Flat:
+    return {path: 0.5**0.5 * np.asarray(leaf, np.float64) for path, leaf in flat.items()}
+
+
+@dataclass(frozen=True, eq=False)
 class Blend:
     """Two costs at once: `(1 − weight) · first + weight · second`, on a common scale.
 
@@ -255,7 +317,7 @@ class Blend:
         if not 0 <= self.weight <= 1:
             raise ConfigError(f"the weight of a blend lies between 0 and 1, not at {self.weight:g}")
         for part in self._parts:
-            if hasattr(part, "value"):
+            if hasattr(part, "value") or hasattr(part, "trees"):
                 raise ConfigError(f"'{name_of(part)}' is no sum of squares and has no part in a blend")
 
     @property
@@ -347,6 +409,12 @@ class FeaturesAlone:
         """Those of the cost, if it has any."""
         return self.cost.features(target, source) if hasattr(self.cost, "features") else []
 
+    def trees(
+        self, target: Posterior | Tree, source: Posterior | Tree, spec: PermutationSpec
+    ) -> list[tuple[Flat, Flat]]:
+        """Those of the cost, likewise."""
+        return feature_trees(self.cost, target, source, spec)
+
     def check(self, marginals: Marginals, path: str, role: str) -> None:
         """Lets the cost refuse a tensor."""
         check_marginals(self.cost, marginals, path, role)
@@ -367,7 +435,7 @@ def as_cost(cost: CostLike) -> Cost:
         if cost not in NAMES:
             raise ConfigError(f"there is no cost '{cost}'; choose one of {', '.join(NAMES)}")
         return NAMES[cost]
-    if not isinstance(cost, type) and (hasattr(cost, "features") or hasattr(cost, "similarities")):
+    if not isinstance(cost, type) and any(map(partial(hasattr, cost), ("features", "similarities", "trees"))):
         return cost  # pyright: ignore[reportReturnType]
     if callable(cost) and not isinstance(cost, type):
         return _FromFunction(cost)
@@ -406,6 +474,14 @@ def bound_among(cost: Cost, members: Sequence[Posterior | Tree], spec: Permutati
         return cost, checked
     pairs = itertools.permutations(range(len(members)), 2)
     return cost, {(i, j): group_similarities(cost, members[i], members[j], spec) for i, j in pairs}
+
+
+def feature_trees(
+    cost: Cost, target: Posterior | Tree, source: Posterior | Tree, spec: PermutationSpec
+) -> list[tuple[Flat, Flat]]:
+    """The features of a cost that makes them of whole networks, by path; a cost has these or `features`."""
+    trees = getattr(cost, "trees", None)
+    return [] if trees is None else trees(target, source, spec)
 
 
 def feature_pairs(cost: Cost, target: Marginals, source: Marginals, path: str) -> list[Pair]:

@@ -93,7 +93,8 @@ def align_many(
     relative_tolerance: float = 1e-7,
     on_sweep: Callable[[Sweep], None] | None = None,
 ) -> AlignmentMany:
-    """Returns permutations that locally minimise the sum of W₂² of all posteriors to their barycentre, or another cost.
+    """Returns permutations that locally minimise the sum of W₂² of all posteriors to their barycentre, or a cost of
+    your choice between all pairs of them.
 
     Args:
         posteriors: points or posteriors of one model, or `Samples`.
@@ -220,11 +221,24 @@ class _Search:
             [_gathered(member.problem, pair.layout, pair.source, perms) for pair in member.problem.marginals]
             for member, perms in zip(self.members, self.perms, strict=True)
         ]
+        if hasattr(self.cost, "trees"):
+            return self._of_features()
         return 0.5 * sum(
             tensor_value(self.cost, as_marginals(ours), as_marginals(theirs))
             for first, second in itertools.permutations(moved, 2)
             for ours, theirs in zip(first, second, strict=True)
         )
+
+    def _of_features(self) -> float:
+        """Σ over pairs of −2 ⟨target, source⟩, of a cost that is known up to a constant."""
+        everyone, total = range(len(self.members)), 0.0
+        for index in everyone:
+            others = _add(self.sums, self._moved(index), -1.0)
+            source = self.members[index].problem
+            for pair, target in zip(source.features, others, strict=True):
+                moved = _gathered(source, pair.layout, pair.source, self.perms[index])
+                total -= sum(float(np.vdot(t, s)) for t, s in zip(target, moved, strict=True))
+        return total
 
     def _align(
         self, index: int, others: Arrays, among: Sequence[int], order: list[tuple[str, ...]], anchored: bool = False

@@ -25,6 +25,7 @@ from .costs import (
     bound_to,
     check_marginals,
     feature_pairs,
+    feature_trees,
     group_similarities,
     squared_distance,
     tensor_value,
@@ -87,6 +88,7 @@ def pose(
     plain = isinstance(cost, Wasserstein | Means)  # these two compare the arrays themselves
     dtype = np.dtype(np.float64) if wide else None if plain else np.dtype(np.float32)
     structure, marginals, features = structure_of(spec), [], []
+    trees = feature_trees(cost, target, source, spec)
     for piece in structure.pieces:
         path = piece.layout.path
         if path in exclude or _is_integer(means0[path]) or _is_integer(means1[path]):
@@ -97,6 +99,7 @@ def pose(
         ours, theirs = _both_or_none(ours, theirs)
         marginals.append(TensorPair(piece, *(tuple(a for a in side if a is not None) for side in (ours, theirs))))
         pairs = feature_pairs(cost, ours, theirs, path)
+        pairs += [(piece.of(t[path]), piece.of(s[path])) for t, s in trees]
         if pairs:
             features.append(TensorPair(piece, *(tuple(side) for side in zip(*pairs, strict=True))))
     given = by_unit(group_similarities(cost, target, source, spec), spec, structure)
@@ -144,6 +147,8 @@ def objective_of_moved(problem: Problem, perms: Perms, moved: Posterior | Tree) 
         return objective(problem, perms)
     trees = (moved.mean, moved.std) if isinstance(moved, Gaussian) else (moved,)
     if not problem.marginals or len(problem.marginals[0].source) != len(trees):  # a point against a Gaussian
+        return objective(problem, perms)
+    if hasattr(problem.cost, "trees"):  # its features are not made of the marginals alone
         return objective(problem, perms)
     flats = [dict(zip(flatten(trees[0]), map(np.asarray, jax.tree.leaves(tree)), strict=True)) for tree in trees]
     total = _of_groups(problem, problem.structure.flat(perms))
