@@ -442,20 +442,23 @@ def test_15_alignment_is_scale_free(cost):
     assert all(found(scale) == right for scale in (1.0, 1e-30, 1e-15, 1e15, 1e30))
 
 
+KEY = jax.random.key(0)
 VERBS = {  # what gives weights to JAX
     "wasserstein": lambda p, q: wasserstein(p, q),
     "geodesic": lambda p, q: geodesic(p, q),
     "sample": lambda p, q: Gaussian(p, q).sample(jax.random.key(0), 2),
     "log_density": lambda p, q: Gaussian(p, q).log_density(p),
     "low rank": lambda p, q: LowRankGaussian(p, {"w": q["w"][None]}).sample(jax.random.key(0), 2),
-    "predict": lambda p, q: predict(p, lambda params, x: x * params["w"], np.ones((2, 1), np.float32)),
-    "evaluate": lambda p, q: evaluate(p, _line, (np.ones((2, 1), np.float32), np.zeros(2, int))),
-    "marginal_loss": lambda p, q: marginal_loss(p, _line, (np.ones((2, 1), np.float32), np.zeros(2, int))),
+    "predict": lambda p, q: predict(p, _two_classes, np.ones((2, 1), np.float32), key=KEY),
+    "evaluate": lambda p, q: evaluate(p, _two_classes, (np.ones((2, 1), np.float32), np.zeros(2, int)), key=KEY),
+    "marginal_loss": lambda p, q: marginal_loss(
+        p, _two_classes, (np.ones((2, 1), np.float32), np.zeros(2, int)), key=KEY
+    ),
 }
 
 
-def _line(params, x):
-    return x * params["w"]
+def _two_classes(params, x):
+    return jax.numpy.concatenate([x, x * params["w"].astype(x.dtype)[None]], 1)
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -468,9 +471,9 @@ def test_16_leaves_that_jax_would_narrow_are_exact_or_refused(verb):
 
 def test_16_alignment_keeps_them_exact_as_far_as_their_squares_go():
     spec = PermutationSpec.parse({"w": ["g0"]}, {"g0": 2})
-    ends = [{"w": np.array(values)} for values in ([1.0, 1 + 1e-9], [1 + 1e-9, 1.0])]
+    ends = [{"w": np.array(values)} for values in ([1.0, 2 + 1e-9], [2 + 1e-9, 1.0])]
     found = align(*ends, spec, key=jax.random.key(0))
-    assert np.asarray(found.perms["g0"]).tolist() == [1, 0] and found.posterior["w"].tolist() == [1.0, 1 + 1e-9]
+    assert np.asarray(found.perms["g0"]).tolist() == [1, 0] and found.posterior["w"].tolist() == [1.0, 2 + 1e-9]
     with pytest.raises(PosteriorError, match="beyond float64"):
         align(*({"w": 1e300 * end["w"]} for end in ends), spec, key=jax.random.key(0))
 
