@@ -84,6 +84,7 @@ def test_runs_outside_campaigns_are_shown_once_each_and_a_damaged_one_by_name(tm
         source = fixtures / file.replace(".json", "-v1.json")
         (tmp_path / name / file).write_text(source.read_text() if source.is_file() else "[]")
     (tmp_path / "nothing" / "of" / "ours").mkdir(parents=True)
+    (tmp_path / "nothing" / "plane.json").write_text("{}")  # a figure's numbers in a folder of results
     failed = {"status": "failed", "error": "the loss diverged"}
     shutil.copytree(fixtures / "run-v1", tmp_path / "lost", ignore=shutil.ignore_patterns("provenance.json"))
     write_json(tmp_path / "lost" / "provenance.json", failed)

@@ -234,6 +234,33 @@ def steps(apply: Apply, params: Tree, x: Any) -> list[Step]:
     return taken
 
 
+def order_of_use(apply: Apply, params: Tree, x: Any) -> list[str]:
+    """Returns the paths of the parameters in the order in which the computation meets them; unused ones come last.
+
+    A parameter is met where it, or what was made of parameters alone, is joined to something that depends on `x`.
+
+    Example:
+        >>> params = {"head": np.ones((4, 2)), "stem": np.ones((3, 4))}
+        >>> order_of_use(lambda p, x: x @ p["stem"] @ p["head"], params, np.ones((1, 3)))
+        ['stem', 'head']
+    """
+    paths, met = list(flatten(params)), dict[int, None]()
+
+    def step(place: int, equation: JaxprEqn, inputs: list[Any]) -> list[Any]:
+        inner = _transparent(equation)
+        if inner is not None:
+            return interpret(inner.jaxpr, [frozenset()] * len(inner.consts), inputs, step, lambda value: frozenset())
+        made_of = frozenset[int]().union(*(one for one in inputs if one is not None))
+        if None in inputs:
+            met.update(dict.fromkeys(sorted(made_of)))
+        return [None if None in inputs else made_of] * len(equation.outvars)
+
+    closed = trace(apply, params, x)
+    inputs = [*(frozenset([number]) for number in range(len(paths))), *(None for _ in jax.tree.leaves(x))]
+    interpret(closed.jaxpr, [frozenset()] * len(closed.consts), inputs, step, lambda value: frozenset())
+    return [paths[number] for number in dict.fromkeys([*met, *range(len(paths))])]
+
+
 def _transparent(equation: JaxprEqn) -> ClosedJaxpr | None:
     if equation.primitive.name not in TRANSPARENT:
         return None

@@ -30,7 +30,15 @@ from .trees import Tree
 
 
 class Merged(eqx.Module):
-    """One posterior in place of several, and what it was made of."""
+    """One posterior in place of several, and what it was made of.
+
+    Example:
+        >>> spec = PermutationSpec.parse({"w": ["2", "g0"]}, {"g0": 3})
+        >>> w = np.array([[1.0, 2.0, 3.0], [3.0, 1.0, 2.0]])
+        >>> merged = merge([{"w": w}, {"w": w[:, ::-1]}], spec, key=jax.random.key(0))
+        >>> merged.perms[1]["g0"].tolist(), merged.rescaled
+        ([2, 1, 0], False)
+    """
 
     posterior: Gaussian | Tree  # in the middle, rescaled where inputs were given; a point where all members are
     average: Gaussian | Tree  # the same before it was rescaled

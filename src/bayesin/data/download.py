@@ -12,7 +12,7 @@ import shutil
 import tarfile
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,6 +56,12 @@ def fetch(
     Raises:
         DataError: no mirror delivered the published files (the message says what each of them did), or
             the place cannot be written. Nothing half-written is left.
+
+    Example:
+        >>> fetch("minst")
+        Traceback (most recent call last):
+            ...
+        bayesin.errors.DataError: there is no data set 'minst' ...; did you mean 'mnist'?
     """
     if name == "digits":
         raise DataError("the digits come with scikit-learn; there is nothing to fetch")
@@ -80,7 +86,13 @@ def fetch(
 
 
 def download(
-    wanted: Download, mirrors: Sequence[str], folder: Path, timeout: float, on_bytes: Callable[[int], None]
+    wanted: Download,
+    mirrors: Sequence[str],
+    folder: Path,
+    timeout: float,
+    on_bytes: Callable[[int], None],
+    *,
+    headers: Mapping[str, str] | None = None,
 ) -> Path:
     """Returns the downloaded file in `folder`, its checksum compared.
 
@@ -90,6 +102,7 @@ def download(
         folder: where the file goes.
         timeout: seconds without an answer, or without a fair amount of data, after which a mirror has stalled.
         on_bytes: called with the bytes of this file that have arrived.
+        headers: of the requests, such as one that says who asks.
 
     Raises:
         DataError: no mirror delivered; the message says what each of them did.
@@ -102,7 +115,7 @@ def download(
     for mirror in mirrors:
         address = f"{mirror.rstrip('/')}/{wanted.name}"
         try:
-            _collect(address, path, wanted, timeout, on_bytes)
+            _collect(address, path, wanted, timeout, on_bytes, headers or {})
             return path
         except (_Refused, _Broken) as reason:
             reasons.append(f"{address}: {reason}")
@@ -207,28 +220,41 @@ def _place(fresh: Path, folder: Path, damaged: Path | None) -> None:
     os.replace(fresh, folder / fresh.name)
 
 
-def _collect(url: str, path: Path, wanted: Download, timeout: float, on_bytes: Callable[[int], None]) -> None:
+def _collect(
+    url: str,
+    path: Path,
+    wanted: Download,
+    timeout: float,
+    on_bytes: Callable[[int], None],
+    headers: Mapping[str, str],
+) -> None:
     """Fills `path` from one mirror, coming back for the rest when a connection breaks."""
     path.write_bytes(b"")
     for attempt in range(1, ATTEMPTS + 1):
         before = path.stat().st_size
         try:
-            _connect(url, path, before, wanted, timeout, on_bytes)
+            _connect(url, path, before, wanted, timeout, on_bytes, headers)
             break
         except _Broken:
             if attempt == ATTEMPTS or path.stat().st_size <= before:
                 raise
     with open(path, "rb") as file:
-        if hashlib.file_digest(file, "sha256").hexdigest() != wanted.sha256:
+        if wanted.sha256 not in (None, hashlib.file_digest(file, "sha256").hexdigest()):
             raise _Refused("sent wrong bytes: the SHA-256 is not that of the published file")
 
 
 def _connect(
-    url: str, path: Path, start: int, wanted: Download, timeout: float, on_bytes: Callable[[int], None]
+    url: str,
+    path: Path,
+    start: int,
+    wanted: Download,
+    timeout: float,
+    on_bytes: Callable[[int], None],
+    headers: Mapping[str, str],
 ) -> None:
     import requests
 
-    headers = {"Accept-Encoding": "identity", "User-Agent": "bayesin"}
+    headers = {"User-Agent": "bayesin", **headers, "Accept-Encoding": "identity"}
     if start:
         headers["Range"] = f"bytes={start}-"
     with requests.get(url, stream=True, timeout=timeout, headers=headers) as response:

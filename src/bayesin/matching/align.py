@@ -34,7 +34,15 @@ KICKED = 1 << 19  # numbers up to which a search that found nothing in common go
 
 
 class Alignment(eqx.Module):
-    """Permutations that move `source` onto `target`, and how the search went."""
+    """Permutations that move `source` onto `target`, and how the search went.
+
+    Example:
+        >>> spec = PermutationSpec.parse({"w": ["2", "g0"]}, {"g0": 3})
+        >>> p = {"w": np.array([[1.0, 2.0, 3.0], [6.0, 4.0, 5.0]])}
+        >>> found = align(p, permute(p, spec, {"g0": np.array([2, 0, 1])}), spec, key=jax.random.key(0))
+        >>> found.moved, found.objective, found.sweeps
+        ({'g0': 3}, 0.0, 1)
+    """
 
     perms: Perms  # {group: integer array, of an indexed group with its outer axes first}; new[i] = old[perm[i]]
     posterior: Posterior | Tree  # the source, moved; of the kind that was given

@@ -50,7 +50,12 @@ WIDE = (np.dtype(np.float32), np.dtype(np.float64))  # dtypes, not types: found 
 
 
 class Marginals(NamedTuple):
-    """Mean and std of every weight of one tensor; of two points both stds are None."""
+    """Mean and std of every weight of one tensor; of two points both stds are None.
+
+    Example:
+        >>> Marginals(np.ones(2), None).std is None  # of a point
+        True
+    """
 
     mean: np.ndarray
     std: np.ndarray | None
@@ -62,6 +67,11 @@ class GroupSimilarity(NamedTuple):
     The matrix of an indexed group has axes in front: its outer factors in the target, then those of them that are
     groups themselves in the source. Dimensions of heads: (heads of the target, heads of the source, units, units);
     units of scanned layers, which stay in their layer: (layers, units, units). See `similarity_shape`.
+
+    Example:
+        >>> found = GroupSimilarity(np.eye(3), constant=6.0)
+        >>> float(found.constant - 2 * np.trace(found.matrix))  # the cost of leaving every unit where it is
+        0.0
     """
 
     matrix: np.ndarray  # (…, units of the target, units of the source)
@@ -81,6 +91,17 @@ class Cost(Protocol):
     `value(target, source) -> float` is the cost of one tensor whose source has been moved, where that is not the
     squared distance of the features; `check(marginals, path, role)` refuses tensors that the cost cannot compare;
     `name` is what results and pages call it.
+
+    Example:
+        >>> class Signs:  # one of your own
+        ...     name = "signs"
+        ...     def features(self, target, source):
+        ...         return [(np.sign(target.mean), np.sign(source.mean))]
+        >>> from bayesin import PermutationSpec, align
+        >>> spec = PermutationSpec.parse({"w": ["g0"]}, {"g0": 2})
+        >>> p, q = {"w": np.array([3.0, -1.0])}, {"w": np.array([-5.0, 2.0])}
+        >>> align(p, q, spec, cost=Signs(), key=jax.random.key(0))
+        Alignment(signs 8 -> 0, 2 of 2 units moved, sweeps 1, converged, at most 0 above the best)
     """
 
     def features(self, target: Marginals, source: Marginals) -> Iterable[Pair]:
@@ -102,7 +123,13 @@ class GivenCost(Protocol):
 # Plain values: a Module builds an object at every access to a method, a fifth of the time where tensors are small.
 @dataclass(frozen=True)
 class Wasserstein:
-    """The squared 2-Wasserstein distance of mean-field Gaussians; of points, that of their weights."""
+    """The squared 2-Wasserstein distance of mean-field Gaussians; of points, that of their weights.
+
+    Example:
+        >>> one, other = Marginals(np.array([1.0]), np.array([3.0])), Marginals(np.array([0.0]), np.array([1.0]))
+        >>> Wasserstein().features(one, other)
+        [(array([1.]), array([0.])), (array([3.]), array([1.]))]
+    """
 
     name = "wasserstein"
 
@@ -114,7 +141,13 @@ class Wasserstein:
 
 @dataclass(frozen=True)
 class Means:
-    """The squared distance of the means; stds are ignored."""
+    """The squared distance of the means; stds are ignored.
+
+    Example:
+        >>> one, other = Marginals(np.array([1.0]), np.array([3.0])), Marginals(np.array([0.0]), np.array([1.0]))
+        >>> Means().features(one, other)
+        [(array([1.]), array([0.]))]
+    """
 
     name = "means"
 
@@ -125,7 +158,13 @@ class Means:
 
 @dataclass(frozen=True)
 class KL:
-    """The divergence KL[P source ‖ target] of mean-field Gaussians: precision-weighted, not symmetric."""
+    """The divergence KL[P source ‖ target] of mean-field Gaussians: precision-weighted, not symmetric.
+
+    Example:
+        >>> one, other = Marginals(np.array([1.0]), np.array([1.0])), Marginals(np.array([0.0]), np.array([1.0]))
+        >>> KL().value(one, other)
+        0.5
+    """
 
     name = "kl"
 

@@ -57,7 +57,15 @@ Arrays = list[tuple[np.ndarray, ...]]  # the features of every tensor: its mean,
 
 
 class AlignmentMany(eqx.Module):
-    """Permutations that bring many posteriors together, and how the search went."""
+    """Permutations that bring many posteriors together, and how the search went.
+
+    Example:
+        >>> spec = PermutationSpec.parse({"w": ["2", "g0"]}, {"g0": 3})
+        >>> p = np.array([[1.0, 2.0, 3.0], [6.0, 4.0, 5.0]])
+        >>> found = align_many([{"w": np.roll(p, k, 1)} for k in range(3)], spec, key=jax.random.key(0))
+        >>> found.objective, found.barycentre.std["w"].max().item()
+        (0.0, 0.0)
+    """
 
     perms: list[Perms]  # one for each posterior; new[i] = old[perm[i]]
     posteriors: list[Posterior | Tree]  # moved, each of the kind that was given
@@ -150,6 +158,13 @@ def barycentre(posteriors: Sequence[Posterior | Tree]) -> Gaussian:
 
     For mean-field Gaussians with matched coordinates this minimises the sum of W₂² to all of them. Integer leaves
     have no mean: those of the first posterior are taken.
+
+    Example:
+        >>> p = Gaussian({"w": np.zeros(1)}, {"w": np.ones(1)})
+        >>> q = Gaussian({"w": np.full(1, 4.0)}, {"w": np.full(1, 3.0)})
+        >>> middle = barycentre([p, q])
+        >>> middle.mean["w"].item(), middle.std["w"].item()
+        (2.0, 2.0)
     """
     gaussians = [q if is_posterior(q) else Gaussian(q, _zeros_like(q)) for q in posteriors]
     return Gaussian(_average([q.mean for q in gaussians]), _average([q.std for q in gaussians]))

@@ -60,9 +60,9 @@ def from_torch(
             operator that torchax does not know, shapes or branches that depend on the data. The line names the place.
 
     Example:
-        >>> import torch  # doctest: +SKIP
-        >>> model = from_torch(torch.nn.Linear(3, 2), torch.zeros(1, 3))  # doctest: +SKIP
-        >>> jax.tree.map(jnp.shape, model.init(jax.random.key(0)))  # doctest: +SKIP
+        >>> import torch
+        >>> model = from_torch(torch.nn.Linear(3, 2), torch.zeros(1, 3))
+        >>> jax.tree.map(jnp.shape, model.init(jax.random.key(0)))
         {'bias': (2,), 'weight': (2, 3)}
     """
     torch = _torch()
@@ -113,6 +113,14 @@ def to_torch(params: Tree, module: Any) -> dict[str, Any]:
 
     Raises:
         ModelError: a parameter is missing, unknown, or of another shape.
+
+    Example:
+        >>> import torch
+        >>> module = torch.nn.Linear(3, 2)
+        >>> params = from_torch(module, torch.zeros(1, 3)).init(jax.random.key(0))
+        >>> result = module.load_state_dict(to_torch(params, module))
+        >>> module.weight.shape
+        torch.Size([2, 3])
     """
     torch = _torch()
     tied = _tied_names(module)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..randomness import PRNGKey, check_key, normal_tree, sample_with
-from ..symmetry import Perms, PermutationSpec, permute
+from ..symmetry import Perms, PermutationSpec, Signs, permute
 from ..trees import Tree, check_not_narrowed, is_float
 from .gaussian import Gaussian
 from .lowrank import LowRankGaussian
@@ -50,9 +50,10 @@ class FactorGaussian(eqx.Module):
         shared, own = jax.random.split(key)
         return Gaussian(self.without_noise.draw(shared), self.noise).at(normal_tree(own, self.mean))
 
-    def permute(self, spec: PermutationSpec, perms: Perms) -> "FactorGaussian":
-        """Returns the posterior with its units reordered."""
-        return FactorGaussian(*(permute(tree, spec, perms) for tree in (self.mean, self.factors, self.noise)))
+    def permute(self, spec: PermutationSpec, perms: Perms, signs: Signs | None = None) -> "FactorGaussian":
+        """Returns the posterior with its units reordered, and flipped where there are signs."""
+        mean, factors = (permute(tree, spec, perms, signs) for tree in (self.mean, self.factors))
+        return FactorGaussian(mean, factors, permute(self.noise, spec, perms))
 
     @property
     def without_noise(self) -> LowRankGaussian:

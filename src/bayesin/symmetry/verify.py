@@ -6,6 +6,8 @@ unit variances), and constants look the same in every order, so noise makes ever
 so that a variance stays one. Rounding hides small errors, and flips discrete choices such as a routing or an argmax;
 in double precision both are a billion times rarer, so that is what a model runs in here, if it can.
 
+Signs and scales of the spec are drawn at random too, and every one alone where they fail together.
+
 A check that cannot fail proves nothing. So every group is also broken on purpose: one of its tensors is permuted and
 the others are not. Where the output does not show that, a warning says so.
 
@@ -28,8 +30,8 @@ from ..randomness import check_key, generator
 from ..trees import Tree, flatten, map_with_path
 from .diagnose import diagnose
 from .discover import Output, selecting
-from .permute import move_one, permute
-from .spec import Perms, PermutationSpec
+from .permute import move_one, multiply, permute
+from .spec import Perms, PermutationSpec, Signs, factors_of
 
 NOISE = (0.5, 0.05)  # relative noise of the parameters: the first that gives an output without NaN is used
 
@@ -111,6 +113,7 @@ def verify(
             worst = max(worst, gap)
             if gap > limit:
                 raise _failure(draw, spec, alone, limit, gap)
+        worst = max(worst, _check_multipliers(draw, spec, trial_key, limit))
         if trial == 0:
             quick = None
             if run.convolves and run.double and len(spec.sizes) >= GROUPS_FOR_SINGLE:
@@ -233,17 +236,61 @@ class _Draw:
                 return
         raise ModelError("the output holds NaN, at parameters near those given; nothing can be verified")
 
-    def gap(self, spec: PermutationSpec, perms: Perms) -> float:
+    def gap(self, spec: PermutationSpec, perms: Perms, signs: Signs | None = None) -> float:
         """The change of the output, relative to its largest entry."""
         with self._run.precision():
-            moved = permute(self._params, spec, perms)
+            moved = permute(self._params, spec, perms, signs)
         return _change(self._output, self._run(moved, self._x))
+
+    def gap_of_scales(self, spec: PermutationSpec, scales: dict[str, np.ndarray]) -> float:
+        """The same where units are multiplied."""
+        with self._run.precision():
+            scaled = jax.tree.map(jnp.asarray, multiply(self._params, spec, scales))
+        return _change(self._output, self._run(scaled, self._x))
 
     def gap_of_one(self, path: str, change: Callable[[np.ndarray], np.ndarray]) -> float:
         """The change of the output when one parameter alone is changed."""
         with self._run.precision():
             changed = map_with_path(lambda p, a: jnp.asarray(change(np.asarray(a))) if p == path else a, self._params)
         return _change(self._output, self._run(changed, self._x))
+
+
+def _check_multipliers(draw: _Draw, spec: PermutationSpec, key: jax.Array, tolerance: float) -> float:
+    """The largest change under random signs, with random permutations, and under random scales."""
+    signs = {group: _some_flipped(generator(key, "signs", group), spec.perm_shape(group)) for group in spec.signed}
+    scales = {
+        name: np.exp(generator(key, "scales", name).uniform(-0.7, 0.7, spec.perm_shape(group)))
+        for name, group in spec.scaled.items()
+    }
+    gaps = [draw.gap(spec, spec.random(key), signs)] if signs else []
+    gaps += [draw.gap_of_scales(spec, scales)] if scales else []
+    if max(gaps, default=0.0) <= tolerance:
+        return max(gaps, default=0.0)
+    for what, values in (("signs", signs), ("scale", scales)):
+        for name, value in values.items():
+            gap = (
+                draw.gap(spec, spec.identity(), {name: value})
+                if what == "signs"
+                else draw.gap_of_scales(spec, {name: value})
+            )
+            if gap > tolerance:
+                whose = f"the signs of group '{name}'" if what == "signs" else f"the scale '{name}'"
+                raise SymmetryError(
+                    f"{whose} are no symmetry: the output changes by {gap:.1e} of its largest entry "
+                    f"(tolerance {tolerance:.1e}); discover the spec of this model again"
+                )
+    raise SymmetryError(
+        f"every sign and scale holds alone, but together they change the output by {max(gaps):.1e} of its largest "
+        f"entry (tolerance {tolerance:.1e})"
+    )
+
+
+def _some_flipped(draws: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Random signs, of which at least one is −1 and, where there are several, one is 1."""
+    signs = draws.choice(np.array([1, -1], np.int8), shape)
+    flat = signs.reshape(-1)
+    flat[draws.permutation(flat.size)[:2]] = [-1, 1][: min(2, flat.size)]
+    return signs
 
 
 def _failure(draw: _Draw, spec: PermutationSpec, alone: Perms, tolerance: float, together: float) -> SymmetryError:
@@ -278,20 +325,26 @@ def _prove_power(
     """
     hidden: dict[str, float] = {}
     for number, group in enumerate(spec.sizes):
-        paths = dict.fromkeys(path for path, _, _ in spec.touched_by(group))
-        perms, gaps = spec.identity() | {group: alone[group]}, [0.0]
-        for path in sorted(paths, key=lambda path: -int(np.prod(spec.shape(path))))[:TENSORS_TO_BREAK]:
-            # Units of one tensor alone have nothing to be out of step with: there any change will do.
-            change = (
-                partial(_shaken, path) if len(paths) == 1 else partial(move_one, spec=spec, perms=perms, path=path)
-            )
-            if quick is not None and quick.gap_of_one(path, change) > max(tolerance, quick.eps ** (2 / 3)):
-                break
-            gaps.append(draw.gap_of_one(path, change))
-            if gaps[-1] > tolerance:
-                break
-        else:
-            hidden[group] = max(gaps)
+        perms = spec.identity() | {group: alone[group]}
+        places = [(p, list(factors_of(spec.axes[p][i]))[place].flips) for p, i, place in spec.touched_by(group)]
+        settings: list[Signs] = [{}]
+        if group in spec.signed:
+            settings.append({group: _some_flipped(np.random.default_rng(0), spec.perm_shape(group))})
+        for signs in settings:
+            order = spec.identity() if signs else perms
+            paths = dict.fromkeys(path for path, flips in places if flips or not signs)
+            move = partial(move_one, spec=spec, perms=order, signs=signs)
+            gaps = [0.0]
+            for path in sorted(paths, key=lambda path: -int(np.prod(spec.shape(path))))[:TENSORS_TO_BREAK]:
+                # Units of one tensor alone have nothing to be out of step with: there any change will do.
+                change = partial(_shaken, path) if len(paths) == 1 else partial(move, path=path)
+                if quick is not None and quick.gap_of_one(path, change) > max(tolerance, quick.eps ** (2 / 3)):
+                    break
+                gaps.append(draw.gap_of_one(path, change))
+                if gaps[-1] > tolerance:
+                    break
+            else:
+                hidden[group] = max(gaps)
         if on_group is not None:
             on_group(number + 1, len(spec.sizes))
     if hidden:

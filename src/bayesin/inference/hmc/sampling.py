@@ -63,7 +63,12 @@ USUAL = 1.1  # an R-hat that needs no thought
 
 @dataclass(frozen=True)
 class HMC(Settings):
-    """Full-batch HMC with a unit mass matrix and a prior N(0, prior_variance) on every weight."""
+    """Full-batch HMC with a unit mass matrix and a prior N(0, prior_variance) on every weight.
+
+    Example:
+        >>> HMC(samples=20, burn_in=10, thin=2).iterations
+        50
+    """
 
     samples: int = 100
     """Draws kept of each chain."""

@@ -15,6 +15,7 @@ from ..runs import LOCK, RunConfig
 from .perform import State, task_status
 
 DEPTH = 3  # folders below the one that is asked for
+DEMO = "aligned.safetensors"  # no other verb writes it
 Says = Callable[[Path], str]
 
 
@@ -55,7 +56,7 @@ def _below(folder: Path, leave_out: Collection[str], depth: int) -> Iterator[Run
 
 def _look(folder: Path) -> RunFolder | None:
     """What this one folder is; None where it is no run."""
-    trained = (folder / "provenance.json").is_file() and not (folder / "plane.json").is_file()
+    trained = (folder / "provenance.json").is_file() and not (folder / DEMO).is_file()
     kind, says = ("train", _run) if trained else _kind(folder)
     working = is_locked(folder / LOCK)
     if not kind:
@@ -127,7 +128,7 @@ def _page(folder: Path) -> str:
 
 # By the file that tells them, the most telling first: the demo has curves and an alignment, and every verb a page.
 RESULTS: dict[str, tuple[str, Says]] = {
-    "plane.json": ("demo", _curves),
+    DEMO: ("demo", _curves),
     "compact.json": ("compact", _compact),
     "merge.json": ("merge", _merge),
     "evaluation.json": ("evaluate", _evaluation),

@@ -58,6 +58,13 @@ def reproduce(
 
     Returns:
         What was written to `NAME.json`.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     found = reproduce("width", runs=f"{folder}/runs", out=f"{folder}/out", minutes=0)  # begins nothing
+        >>> found["scale"], {record["state"] for record in found["records"]}
+        ('smoke', {'left'})
     """
     reproduction, runs = find(name), Path(runs)
     out = Path(out) if out is not None else Path("reproduced") / f"{name}-{scale}"
