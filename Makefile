@@ -37,11 +37,8 @@ torture: .venv/.dev  ## kills, full disks, bad files, load: the table of faults 
 	-$(PIP) install --quiet --constraint constraints.txt --editable '.[torture]'
 	cd tests && ../$(BIN)/python -m torture --count $(COUNT) --out ../torture.json
 
-bench: .venv/.dev  ## speed as ratios, each measured in one run
-	$(BIN)/python benchmarks/start.py
-	$(BIN)/python benchmarks/align.py
-	$(BIN)/python benchmarks/train.py
-	$(BIN)/python benchmarks/barrier.py
+bench: .venv/.dev  ## speed in one table: ours, the plain way, the floor, the ratio, and the ratio last committed
+	$(BIN)/python benchmarks/table.py
 
 docs: .venv/.dev  ## the documentation, without network and without warnings
 	$(BIN)/python -m sphinx -W -q -b html docs docs/_build

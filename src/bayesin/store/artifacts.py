@@ -18,7 +18,7 @@ Leaves come back bit for bit, as numpy arrays in nested dicts.
 import itertools
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -40,7 +40,7 @@ from ..posteriors import (
     Samples,
     is_posterior,
 )
-from ..symmetry import Perms, PermutationSpec, move_one
+from ..symmetry import Perms, PermutationSpec, Signs, move_one
 from ..trees import Tree, flatten, unflatten
 from .card import CARD, MARK, Scores, card
 from .tensors import BLOCK, CODE_OF, map_tensors, read_header, read_tensors, write_tensors
@@ -104,6 +104,7 @@ class StoredAlignment:
     perms: Perms
     spec: PermutationSpec
     settings: dict[str, Any]
+    signs: Signs = field(default_factory=dict)  # of groups that may flip
 
 
 def save_posterior(
@@ -283,8 +284,9 @@ def save_alignment(
     spec: PermutationSpec,
     *,
     settings: Mapping[str, Any] | None = None,
+    signs: Signs | None = None,
 ) -> Path:
-    """Writes permutations, the spec they belong to and the settings that found them as one file.
+    """Writes permutations, and signs, the spec they belong to and the settings that found them as one file.
 
     Example:
         >>> import tempfile
@@ -295,14 +297,16 @@ def save_alignment(
         {'key': 0}
     """
     spec.check_perms(perms)
+    spec.check_signs(signs or {})
     tensors = {f"perms/{group}": np.asarray(perm, np.int32) for group, perm in perms.items()}
+    tensors |= {f"signs/{group}": np.asarray(sign, np.int32) for group, sign in (signs or {}).items()}
     return write_tensors(path, tensors, _strings(ALIGNMENT, "alignment", spec, settings))
 
 
 def load_alignment(path: Path | str) -> StoredAlignment:
     """Reads what `save_alignment` wrote, such as the `alignment.safetensors` of `bayesin align`.
 
-    With `permute(source, stored.spec, stored.perms)` another tree of that model is moved in the same way.
+    With `permute(source, stored.spec, stored.perms, stored.signs)` another tree of that model is moved alike.
 
     Raises:
         ArtifactError: the file is missing or damaged, or its permutations do not fit its spec.
@@ -320,12 +324,14 @@ def load_alignment(path: Path | str) -> StoredAlignment:
     spec = _read_spec(path, strings)
     if spec is None:
         raise ArtifactError(f"{path}: an alignment without its spec")
+    signs = {name.removeprefix("signs/"): arrays.pop(name) for name in list(arrays) if name.startswith("signs/")}
     (perms,) = _split(path, arrays, "alignment").values() if arrays else ({},)
     try:
         spec.check_perms(perms)
+        spec.check_signs(signs)
     except SpecError as error:
         raise ArtifactError(f"{path}: {error}") from None
-    return StoredAlignment(perms, spec, _read_metadata(path, strings))
+    return StoredAlignment(perms, spec, _read_metadata(path, strings), signs)
 
 
 def describe(path: Path | str) -> Description:
