@@ -10,7 +10,6 @@ import hashlib
 import os
 import shutil
 import tarfile
-import tempfile
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,15 +17,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import DataError, first_line
-from ..files import TEMPORARY
-from ..locks import held
+from ..files import remove_leftovers, temporary_folder
 from .folders import Found, home, is_own, locate, read_checked
 from .sources import Download, File, Source, source_of
 
 ATTEMPTS = 3  # connections to one mirror; after the first only if it had sent something
 BLOCK = 1 << 16
 SLOWEST = 1 << 10  # bytes a second; less, over one timeout, is a stall and not a slow line
-LEFTOVER_AGE = 5  # seconds from making a folder to holding it, at the very most
 
 OnProgress = Callable[[int, int, str], None]  # bytes so far, bytes in all, the file that is coming
 
@@ -74,10 +71,11 @@ def fetch(
         return Fetched(folder, ())
     wanted = [d for d in source.downloads if d.name.endswith(".tar.gz") or d.name.removesuffix(".gz") in bad]
     try:
-        beside = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
-        _remove_leftovers(beside)
-        with tempfile.TemporaryDirectory(prefix=f"{TEMPORARY}fetch-", dir=beside) as work, held(work):
-            fresh = _download_all(source, wanted, mirrors or source.mirrors, Path(work), timeout, on_progress)
+        there = [path for path in (folder, *folder.absolute().parents) if path.is_dir()]
+        for path in there[: len(source.folders[0].split("/")) + 1]:  # one may have been killed before it made them
+            remove_leftovers(path, "fetch")
+        with temporary_folder(there[0], "fetch") as work:
+            fresh = _download_all(source, wanted, mirrors or source.mirrors, work, timeout, on_progress)
             folder.mkdir(parents=True, exist_ok=True)
             for file in source.files:
                 if file.name in bad:
@@ -220,15 +218,6 @@ def _place(fresh: Path, folder: Path, damaged: Path | None) -> None:
     if damaged is not None:
         os.replace(damaged, damaged.with_name(f"{damaged.name}.bad"))
     os.replace(fresh, folder / fresh.name)
-
-
-def _remove_leftovers(folder: Path) -> None:
-    """Removes what killed processes left; the folder of a living one is held by it."""
-    for path in folder.glob(f"{TEMPORARY}fetch-*"):
-        if path.is_dir() and not path.is_symlink() and time.time() - path.stat().st_mtime > LEFTOVER_AGE:
-            with held(path, wait=False) as mine:
-                if mine:
-                    shutil.rmtree(path, ignore_errors=True)
 
 
 def _collect(

@@ -284,7 +284,10 @@ def _finished(problem: Problem) -> Problem:
         group: GroupSimilarity(part.matrix.astype(problem.dtype, copy=False), part.constant)
         for group, part in problem.given.items()
     }
-    return problem._replace(given=given, scale=problem.scale + sum(sum_bound(part.matrix) for part in given.values()))
+    scale = problem.scale + sum(sum_bound(part.matrix) for part in given.values())
+    if not np.isfinite(scale):
+        raise PosteriorError("squares of these weights are beyond float64; divide all of them by one large number")
+    return problem._replace(given=given, scale=scale)
 
 
 def _compared(problem: Problem) -> Iterator[TensorPair]:
