@@ -2,10 +2,8 @@
 
 import typing as _typing
 
-from .compact import ChainDiagnostics as ChainDiagnostics
 from .compact import Compact as Compact
 from .compact import compact as compact
-from .compact import diagnose_chains as diagnose_chains
 from .compact import prune as prune
 from .evaluation import Barrier as Barrier
 from .evaluation import ClassPredictive as ClassPredictive
@@ -23,12 +21,14 @@ from .inference import HMC as HMC
 from .inference import SGMCMC as SGMCMC
 from .inference import SWAG as SWAG
 from .inference import VI as VI
+from .inference import ChainDiagnostics as ChainDiagnostics
 from .inference import Ensemble as Ensemble
 from .inference import FanIn as FanIn
 from .inference import Fit as Fit
 from .inference import Isotropic as Isotropic
 from .inference import Laplace as Laplace
 from .inference import Prior as Prior
+from .inference import diagnose_chains as diagnose_chains
 from .inference import elbo_loss as elbo_loss
 from .inference import fit_ensemble as fit_ensemble
 from .inference import fit_hmc as fit_hmc

@@ -3,7 +3,7 @@
 R-hat is the rank-normalised split statistic: every chain is cut in half, values are replaced by the normal
 scores of their ranks, and the spread between halves is compared with that within. 1 means no difference;
 above 1.01 the chains have not mixed. A single chain is compared with itself, one half against the other. Weights
-of a network are not comparable between modes, so the statistics are taken of its predictions.
+of a network are not comparable between modes: `chains.py` puts them into one order first.
 
 References: Vehtari et al. 2021 (R-hat); Geyer 1992 (effective sample size).
 """
@@ -16,11 +16,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...randomness import PRNGKey, generator
+from ..randomness import PRNGKey, generator
 
 REPEATS = 40  # sets of independent draws that R-hat is judged by
 CHANCE = 0.05  # of calling independent draws unmixed
 TAIL = 0.01  # of R-hats, whose shape is taken to be exponential
+USUAL = 1.1  # an R-hat that needs no warning, whatever the number of draws
 
 
 def split_rhat(values: np.ndarray) -> np.ndarray:
@@ -105,6 +106,11 @@ class Mixing(NamedTuple):
     def mixed(self) -> bool:
         """Whether the largest R-hat is one that independent draws might have."""
         return self.rhat_max <= self.rhat_bound
+
+    @property
+    def apart(self) -> bool:
+        """Whether it is so far beyond that as to be worth a warning: draws of one chain depend on each other."""
+        return self.rhat_max > max(self.rhat_bound, USUAL)
 
 
 def mixing_of(values: np.ndarray) -> Mixing:
