@@ -30,6 +30,7 @@ SAMPLES = bayesin.Samples.stack([PARAMS, PARAMS])
 POINT = bayesin.Gaussian.point(PARAMS)
 SPREAD = bayesin.Gaussian(PARAMS, jax.tree.map(np.ones_like, PARAMS))
 ONE = {"w": np.ones((3, 1), np.float32)}  # one output: a regression, or one class
+apply_one = lambda params, x: x @ params["w"]  # noqa: E731
 CHAINS = bayesin.Samples(jax.tree.map(lambda leaf: np.zeros((2, 5, *leaf.shape), np.float32), PARAMS))
 
 
@@ -52,7 +53,7 @@ CHAINS = bayesin.Samples(jax.tree.map(lambda leaf: np.zeros((2, 5, *leaf.shape),
         (lambda: bayesin.fit_vi(KEY, MODEL, (X, Y), bayesin.Ensemble()), ConfigError, r"VI\(...\), not Ensemble"),
         (lambda: bayesin.fit_ensemble(KEY, MODEL, (X, Y), bayesin.VI()), ConfigError, "not VI"),
         (lambda: bayesin.VI(epoch=3), ConfigError, "VI has no setting 'epoch'; did you mean 'epochs'?"),
-        (lambda: bayesin.predict(ONE, lambda p, x: x @ p["w"], X, key=None), ConfigError, "likelihood='gaussian'"),
+        (lambda: bayesin.predict(ONE, apply_one, X, key=None), ConfigError, "likelihood='gaussian'"),
         (lambda: bayesin.compact(CHAINS, SPEC, key=KEY), PosteriorError, "Samples.from_chains"),
         (lambda: bayesin.Ensemble(colour=3), ConfigError, "settings are members"),
         (lambda: data.load("MNIST"), DataError, "did you mean 'mnist'"),
@@ -72,8 +73,8 @@ def test_a_fit_that_stays_poor_says_what_to_try():
 
 
 def test_bytes_are_named():
-    with pytest.warns(UserWarning, match="these inputs are bytes"):
-        bayesin.predict(PARAMS, MODEL, np.full((2, 3), 200, np.uint8), key=None)
+    with jax.numpy_dtype_promotion("standard"), pytest.warns(UserWarning, match="these inputs are bytes"):
+        bayesin.predict(ONE | {"w": np.ones((3, 2), np.float32)}, apply_one, np.full((2, 3), 200, np.uint8), key=None)
 
 
 def test_members_of_a_sample_set_come_to_an_end():

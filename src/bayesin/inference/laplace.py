@@ -102,7 +102,7 @@ def fit_laplace(
     problem = Problem(model, arrays, (config,), (1.0,), gaussian=False)
     trained = train(key, problem, checkpoint=checkpoint, on_progress=on_progress)
     likelihoods = learned_likelihoods(likelihood, trained)
-    variance = prior_variances(key, problem, trained.layout)
+    variance = np.broadcast_to(np.asarray(prior_variances(key, problem, trained.layout)), trained.layout.size)
     posteriors = []
     for member, own in enumerate(likelihoods):
         state = jax.tree.map(lambda leaf, at=member: jnp.asarray(leaf[at]), trained.states)
@@ -121,11 +121,11 @@ def fit_laplace(
         data = (arrays.x, arrays.y)
         found = curvature(hashable(model.apply), layout, weights, fixed, data, own, config.curvature, chosen)
         if chosen is None:
-            std = 1 / np.sqrt(found + 1 / np.asarray(variance))
+            std = 1 / np.sqrt(found + 1 / variance)
             std = jnp.asarray(std if last is None else std * last, jnp.float32)
             posteriors.append(Gaussian(mean, layout.tree_of(std, still)))
             continue
-        precision = found + np.diag(1 / np.asarray(variance, np.float64)[list(chosen)])
+        precision = found + np.diag(1 / variance[list(chosen)].astype(np.float64))
         factors = np.zeros((len(chosen), layout.size), np.float32)
         # Λ = L Lᵀ, so that Λ⁻¹ = L⁻ᵀ L⁻¹: the rows of L⁻¹ are factors of the covariance.
         factors[:, list(chosen)] = solve_triangular(np.linalg.cholesky(precision), np.eye(len(chosen)), lower=True)
