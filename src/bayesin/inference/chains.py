@@ -156,10 +156,12 @@ def warn_unmixed(parts: Mapping[str, Mixing], what: str, *, stacklevel: int) -> 
     """Says once that chains are apart, where they are so by more than independent draws would be, and by 0.1."""
     if apart := {name: part for name, part in parts.items() if part.apart}:
         said = " and ".join(
-            f"the {name} {part.rhat_max:.2f} (independent draws: below {part.rhat_bound:.2f})"
+            f"the {name} {part.rhat_max:.2f} and {part.rhat_median:.2f} (independent draws: below "
+            f"{part.rhat_bound:.2f} and {part.median_bound:.2f})"
             for name, part in apart.items()
         )
-        warnings.warn(f"the chains have not mixed: the largest R-hat is of {said}; {what}", stacklevel=stacklevel + 1)
+        text = f"the chains have not mixed: the largest and the median R-hat are of {said}; {what}"
+        warnings.warn(text, stacklevel=stacklevel + 1)
 
 
 def chains_of(given: Any) -> int | None:

@@ -4,7 +4,7 @@ Samples lie in memory or on disk: whatever has a length and gives a stack of par
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -25,6 +25,7 @@ EXAMPLES = 2000  # that they are computed on at once
 OnRound = Callable[[int, int, int], object]  # (round, samples matched in it, samples)
 
 
+@runtime_checkable
 class ManySamples(Protocol):
     """`Samples`, or `Draws` on disk."""
 

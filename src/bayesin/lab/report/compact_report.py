@@ -30,8 +30,8 @@ STDS = (
 
 CHAINS = (
     "R-hat compares halves of all chains; 1 means that nothing tells them apart. In one order the weights of every "
-    "draw were moved onto those of the first. The bound is what the largest R-hat of as many independent draws "
-    "exceeds one time in twenty. ESS: the number of independent draws with the same error of the mean."
+    "draw were moved onto those of the first. Beside median and largest stands what those of as many independent "
+    "draws exceed one time in twenty. ESS: the number of independent draws with the same error of the mean."
 )
 UNSETTLED = (
     "A unit counts as pruned when no weight into or out of it has a mean larger than its standard deviation over the "

@@ -84,12 +84,12 @@ def mixing_table(numbers: Mapping[str, Any]) -> tuple[str, list[str], list[list[
     rows = [
         [
             name,
-            *(_fixed(part[which], 3) for which in ("rhat_median", "rhat_max", "rhat_bound")),
+            *(_fixed(part[which], 3) for which in ("rhat_median", "median_bound", "rhat_max", "rhat_bound")),
             *(_fixed(part[which], 0) for which in ("ess_median", "ess_min")),
         ]
         for name, part in numbers["parts"].items()
     ]
-    columns = ["of", "R-hat, median", "largest", "independent draws below", "ESS, median", "smallest"]
+    columns = ["of", "median R-hat", "independent", "largest R-hat", "independent", "median ESS", "smallest"]
     return f"Chains modulo symmetry: {answer}", columns, rows
 
 
