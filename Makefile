@@ -8,7 +8,7 @@ COUNT ?= 100
 QUICK := $(addprefix tests/test_, imports.py api.py files.py data_arrays.py spec.py discover_rules.py verify.py posteriors.py \
   align.py ensemble.py hmc.py marginal.py barrier.py metrics.py compact.py store.py campaign_status.py cli_main.py)
 
-.PHONY: demo test test-torch check torture bench docs format clean help
+.PHONY: demo test test-torch check torture bench docs docs-versions format clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -22,9 +22,9 @@ test: .venv/.dev  ## every test
 	$(BIN)/pyright
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-test-torch: .venv/.dev  ## networks of PyTorch and its libraries; installs torch, torchvision, timm, transformers
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[torch]' torchvision timm transformers
-	$(BIN)/python -m pytest tests/pytorch tests/test_torch.py tests/test_examples.py::test_pytorch_networks
+test-torch: .venv/.torch  ## networks of PyTorch and its libraries; installs torch, torchvision, timm, transformers
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests/pytorch tests/test_torch.py src/bayesin/models/torch.py \
+	  tests/test_examples.py::test_pytorch_networks "tests/test_tutorial.py::test_a_chapter_runs_as_it_stands[pytorch-checkpoint]"
 
 check: .venv/.dev  ## lint, types and a quick test of every stage, in about ninety seconds
 	$(BIN)/ruff check .
@@ -45,12 +45,15 @@ bench: .venv/.dev  ## speed as ratios, each measured in one run
 docs: .venv/.dev  ## the documentation, without network and without warnings
 	$(BIN)/python -m sphinx -W -q -b html docs docs/_build
 
+docs-versions: .venv/.dev  ## the documentation of every release and of this tree, side by side in site/
+	$(BIN)/python docs/versions.py site
+
 format: .venv/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv build dist demo docs/_build torture.json
+	rm -rf .venv build dist demo site docs/_build torture.json
 
 # The versions in constraints.txt are the ones tested, so that a clone still installs next year.
 .venv/.runtime: pyproject.toml constraints.txt
@@ -60,4 +63,10 @@ clean:
 
 .venv/.dev: .venv/.runtime
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+# The three libraries are constrained with torch: a torchvision of another release would replace it. torch==2.13.0 takes
+# the CPU build where pip is offered one, as by PIP_EXTRA_INDEX_URL or PIP_FIND_LINKS; else it brings gigabytes of CUDA.
+.venv/.torch: .venv/.dev
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[torch]' torchvision timm transformers
 	@touch $@

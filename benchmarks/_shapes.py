@@ -151,3 +151,4 @@ SMALL = {
     "Mamba": mamba(),
 }
 LARGE = {"ViT-B/16": vit(), "GPT-2 124M": gpt2(), "ResNet-50": resnet50(), "T5 small": t5()}
+GPT2_XL = gpt2(layers=48, width=1600, heads=25)

@@ -2,11 +2,13 @@
 
     python benchmarks/matching.py FOLDER                          both pairs in FOLDER, ln32.npz and frn32.npz
     python benchmarks/matching.py FOLDER --only ln32 --test 300 --images 200
+    python benchmarks/matching.py FOLDER --fit 60 --batch 50      and with the unit maps fitted to labels
 
 The files hold two posteriors each of a ResNet20 with 32 features, in arrays `member|part|name` with part 0 the mean
 and part 1 the std. The barrier is the test loss half-way less the mean of both ends, in nats, with the points of
 accuracy that are lost there. Units are compared and rescaled on training images without labels. Rescaling the path
-between posteriors that were not aligned is the control.
+between posteriors that were not aligned is the control, and so is fitting it to labels. Ends are fitted alike; those
+of a matched path are those of the naive one, of which a permutation changes nothing but the draws.
 """
 
 import argparse
@@ -35,6 +37,10 @@ def main() -> None:
     parser.add_argument("--only", choices=[*NORMS])
     parser.add_argument("--test", type=int, default=1000, help="test images")
     parser.add_argument("--images", type=int, default=500, help="training images on which units are measured")
+    parser.add_argument(
+        "--fit", type=int, default=0, help="steps of a fit of the unit maps to labels; 0 leaves it out"
+    )
+    parser.add_argument("--batch", type=int, default=50, help="images a step of the fit")
     parser.add_argument("--draws", type=int, default=2, help="draws of the weights for the loss")
     options = parser.parse_args()
     data = load("cifar10")
@@ -58,22 +64,31 @@ def measure(name: str, options: argparse.Namespace, data: Any) -> None:
         found = seen.metrics(data.y_test[: options.test])
         return np.array([found["nll"], 100 * found["accuracy"]])
 
-    ends = (score(target) + score(source)) / 2
+    def fitted(path: Any) -> Any:
+        some = slice(0, options.fit * options.batch)
+        labelled = {"labels": data.y_train[some], "steps": options.fit, "batch": options.batch}
+        return rescale(path, model.apply, data.x_train[some], key=KEY, samples=0, spec=spec, **labelled)
+
     by_function = costs.Activations(model.apply, x)
     matchings = {"none": None, "W2": "wasserstein", "activations": by_function}
     matchings |= {"both": costs.Blend("wasserstein", by_function)}
-    naive = None
+    naive, ends = None, {"geodesic": (score(target) + score(source)) / 2}
     for matching, cost in matchings.items():
         moved, aligning = timed(
             lambda cost=cost: source if cost is None else align(target, source, spec, key=KEY, cost=cost).posterior
         )
         path = geodesic(target, moved)
-        rescaled = rescale(path, model.apply, x, key=KEY, samples=0, spec=spec)
-        for kind, way, before in (("geodesic", path, aligning), ("rescaled", rescaled, 0.0)):
+        paths = {"geodesic": path, "rescaled": rescale(path, model.apply, x, key=KEY, samples=0, spec=spec)}
+        if options.fit and matching != "W2":
+            paths["fitted"] = fitted(path)
+            if "fitted" not in ends:
+                ends["fitted"] = (score(paths["fitted"](0.0)) + score(paths["fitted"](1.0))) / 2
+        for kind, way in paths.items():
             middle, seconds = timed(lambda way=way: way(0.5))
-            barrier, lost = (score(middle) - ends) * (1, -1)
+            seconds += aligning if kind == "geodesic" else 0.0
+            barrier, lost = (score(middle) - ends.get(kind, ends["geodesic"])) * (1, -1)
             naive = barrier if naive is None else naive
-            cells = [f"{barrier:.3f}", f"{100 * barrier / naive:.0f} %", f"{lost:.1f}", f"{before + seconds:.0f}"]
+            cells = [f"{barrier:.3f}", f"{100 * barrier / naive:.0f} %", f"{lost:.1f}", f"{seconds:.0f}"]
             print(f"| {name} | {matching} | {kind} | {' | '.join(cells)} |", flush=True)
 
 

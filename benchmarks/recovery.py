@@ -3,6 +3,7 @@
     python benchmarks/recovery.py                  six small shapes, 20 keys each: units in the wrong place
     python benchmarks/recovery.py --independent    unrelated weights: where it ends, beside ten random orders
     python benchmarks/recovery.py --large          the true sizes once: seconds, and the system's peak memory
+    python benchmarks/recovery.py --files FOLDER   GPT-2 XL in bfloat16 from file to file: 9 GB of disk, and one try
 
 The source is the target with its units permuted (all groups, those of each head included), and a tenth of each
 tensor's spread as noise on top.
@@ -13,6 +14,7 @@ import json
 import resource
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -20,8 +22,8 @@ import jax
 import ml_dtypes
 import numpy as np
 
-from _shapes import LARGE, SMALL
-from bayesin import align, invert, permute
+from _shapes import GPT2_XL, LARGE, SMALL
+from bayesin import align, align_files, invert, permute, save_posterior
 
 NOISE = 0.1
 
@@ -31,10 +33,14 @@ def main() -> None:
     parser.add_argument("--independent", action="store_true", help="unrelated weights in place of planted ones")
     parser.add_argument("--large", nargs="?", const="all", help="the true sizes (or one of them, by name)")
     parser.add_argument("--bfloat16", action="store_true", help="weights in bfloat16, with --large")
+    parser.add_argument("--files", type=Path, help="align GPT-2 XL from file to file in this folder")
+    parser.add_argument("--plant", action="store_true", help="write these files and stop")
     parser.add_argument("--keys", type=int, default=20)
     parser.add_argument("--json", type=Path, help="also write the rows here")
     options = parser.parse_args()
-    if options.large:
+    if options.files:
+        rows = from_files(options.files, options.plant)
+    elif options.large:
         rows = large(options.large, options.bfloat16)
     else:
         rows = [independent(name) if options.independent else small(name, options.keys) for name in SMALL]
@@ -113,6 +119,47 @@ def large_one(name: str, half: bool) -> dict:
         "bytes_a_weight": (peak_bytes() - before) / weights,
         "objective": found.objective,
     }
+
+
+def from_files(folder: Path, only_plant: bool) -> list[dict]:
+    """Aligns a planted GPT-2 XL from file to file; another process makes the files."""
+    spec, paths = GPT2_XL, [folder / f"{part}.safetensors" for part in ("target", "source", "moved")]
+    if only_plant:
+        for path, tree in zip(paths, plant(spec, 0, ml_dtypes.bfloat16)[:2], strict=False):
+            save_posterior(path, tree, spec=spec)
+        return []
+    if not paths[1].exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        subprocess.run([sys.executable, __file__, "--files", folder, "--plant"], check=True)
+    own, done = [0], threading.Event()
+    watch = threading.Thread(target=watch_own_memory, args=(own, done), daemon=True)
+    watch.start()
+    clock, busy = time.perf_counter(), time.process_time()
+    found = align_files(*paths, key=jax.random.key(0))
+    row = {
+        "shape": "GPT-2 XL in bfloat16, from file to file",
+        "weights": sum(leaf.size for leaf in found.posterior.values()),
+        "units": sum(perm.size for perm in found.perms.values()),
+        "wrong": misplaced(found.perms, spec.random(jax.random.key(1_000)), spec),
+        "seconds": time.perf_counter() - clock,
+        "cpu_seconds": time.process_time() - busy,
+        "spent": dict(found.seconds),
+        "sweeps": found.sweeps,
+        "peak_gib": peak_bytes() / 2**30,
+        "own_gib": own[0] / 2**30,
+        "objective": found.objective,
+    }
+    done.set()
+    print(json.dumps(row, indent=2))
+    return [row]
+
+
+def watch_own_memory(largest: list[int], done: threading.Event) -> None:
+    """Notes the most memory that is not pages of files, ten times a second; only Linux tells the two apart."""
+    while not done.wait(0.1):
+        lines = Path("/proc/self/status").read_text().splitlines()
+        own = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
+        largest[0] = max(largest[0], own)
 
 
 def plant(spec, seed: int, dtype=np.float32) -> tuple[dict, dict, dict]:

@@ -4,10 +4,11 @@
     python benchmarks/zoo.py --out results/symmetry.md
     python benchmarks/zoo.py gpt2 llama       # those whose names hold one of the words
 
-Libraries, each left out where it is missing: `pip install "transformers<5" flax dm-haiku jraph`. Weights are random,
-sizes small, nothing is downloaded. Architectures whose library is not in JAX are written out here as that library
-computes them, and say so. Theory is log10 of the number of settings of the weights that compute the same function; a
-row is complete if discovery finds as many. Every row is verified, too.
+Libraries, each left out where it is missing: `pip install "transformers<5" flax dm-haiku jraph`, and for PyTorch
+`pip install ".[torch]" --constraint constraints.txt torchvision timm`. Weights are random, sizes small, nothing is
+downloaded. Networks of PyTorch come through `models.from_torch`; the others whose library is not in JAX are written
+out here as it computes them, and say so. Theory is log10 of the number of settings of the weights that compute the
+same function; a row is complete if discovery finds as many. Every row is verified, too.
 """
 
 import argparse
@@ -26,6 +27,7 @@ import numpy as np
 from jax import lax
 
 import bayesin
+from _torchvision import import_torchvision
 from bayesin.errors import InconclusiveWarning
 
 KEY = jax.random.key(0)
@@ -38,10 +40,14 @@ class Row(NamedTuple):
     """One architecture: how to make it, and what theory says."""
 
     name: str
-    library: str  # empty for one that is written out here
+    library: str  # several with commas; empty for one that is written out here
     make: Callable[[], tuple[Any, Any, Any]]  # -> apply, params, x
     theory: float
     remark: str = ""
+
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        return tuple(self.library.split(", ")) if self.library else ()
 
 
 ROWS: list[Row] = []
@@ -89,12 +95,16 @@ def hugging_face(model: str, config: str, x: Any = TEXT, **settings: Any):
     return apply, jax.tree.map(of_unit_scale, made.params), x
 
 
-def of_unit_scale(leaf: Any) -> np.ndarray:
-    """Kernels large enough for every part to count: with those of a fresh model much is too faint to be verified."""
+def of_unit_scale(leaf: Any, outputs: int = -1) -> np.ndarray:
+    """Kernels large enough for every part to count: with those of a fresh model much is too faint to be verified.
+
+    Every other axis than that of the outputs, the last in JAX and the first in PyTorch, is summed over.
+    """
     if leaf.ndim < 2:
         return np.asarray(leaf)
     draws = np.random.default_rng(leaf.size)
-    return (draws.standard_normal(leaf.shape) / np.sqrt(np.prod(leaf.shape[:-1]))).astype(leaf.dtype)
+    inputs = leaf.size / leaf.shape[outputs]
+    return (draws.standard_normal(leaf.shape) / np.sqrt(inputs)).astype(leaf.dtype)
 
 
 SMALL = {"vocab_size": 11}
@@ -205,7 +215,179 @@ def graph_network():
     return apply, params, (graph.nodes.astype(np.float32), graph.edges.astype(np.float32), graph.globals)
 
 
-# Written out as PyTorch libraries compute them
+# PyTorch and its libraries
+
+
+def from_torch(make: Callable[[], Any], x: Any, output: Any = None, **options: Any):
+    """A module in evaluation mode; `make` runs when the libraries can be imported."""
+    import torch  # pyright: ignore[reportMissingImports]
+
+    from bayesin import models
+
+    import_torchvision()
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = models.from_torch(make().eval(), x, output=output, **options)
+    return model.apply, jax.tree.map(lambda leaf: of_unit_scale(leaf, outputs=0), model.init(KEY)), x
+
+
+def torch_transformers(kind: str, config: str, x: Any = TEXT, **settings: Any):
+    import transformers
+
+    options = {"use_cache": False} if "use_cache" in settings else {}
+    return from_torch(lambda: getattr(transformers, kind)(getattr(transformers, config)(**settings)), x, **options)
+
+
+CHANNELS_FIRST = np.random.default_rng(2).standard_normal((2, 3, 32, 32)).astype(np.float32)
+
+
+@row("PyTorch: GPT-2", f(16) + 2 * (attention(4, 4) + f(64)), "torch, transformers", "tied embedding and head")
+def torch_gpt2():
+    sizes = {"n_layer": 2, "n_embd": 16, "n_head": 4, "n_positions": 8, **SMALL}
+    return torch_transformers("GPT2LMHeadModel", "GPT2Config", use_cache=False, **sizes)
+
+
+@row("PyTorch: BERT", f(16) + 2 * (attention(4, 4) + f(12)) + f(16), "torch, transformers", "behind a pooler")
+def torch_bert():
+    inputs = {"input_ids": TEXT, "attention_mask": np.ones_like(TEXT)}
+    # Its other attention looks at the values of the mask.
+    eager = {"attn_implementation": "eager"}
+    return torch_transformers("BertForSequenceClassification", "BertConfig", inputs, **eager, **DECODER)
+
+
+@row("PyTorch: Qwen2", f(16) + 2 * (f(2) + 2 * (f(2) + f(4)) + f(12)), "torch, transformers", "two queries a key")
+def torch_qwen2():
+    return torch_transformers("Qwen2ForCausalLM", "Qwen2Config", num_key_value_heads=2, use_cache=False, **DECODER)
+
+
+@row(
+    "PyTorch: GPT-NeoX",
+    f(16) + 2 * (f(4) + 4 * (f(2) + f(4)) + f(12)),
+    "torch, transformers",
+    "half a head is rotated",
+)
+def torch_neox():
+    return torch_transformers("GPTNeoXForCausalLM", "GPTNeoXConfig", rotary_pct=0.5, use_cache=False, **DECODER)
+
+
+@row(
+    "PyTorch: Phi-3", f(16) + 2 * (f(2) + 2 * (f(2) + f(4)) + f(12)), "torch, transformers", "fused, grouped queries"
+)
+def torch_phi3():
+    settings = DECODER | {"pad_token_id": 0, "num_key_value_heads": 2}
+    return torch_transformers("Phi3ForCausalLM", "Phi3Config", use_cache=False, **settings)
+
+
+@row(
+    "PyTorch: T5",
+    # A bias by position, which all layers of a side share, ties the heads of its self-attentions.
+    f(16) + 2 * (f(4) + 2 * 4 * 2 * f(4)) + 2 * attention(4, 4) + 4 * f(12),
+    "torch, transformers",
+    "encoder and decoder over one embedding; all self-attentions of a side share their order of heads",
+)
+def torch_t5():
+    sizes = {"d_model": 16, "d_kv": 4, "d_ff": 12, "num_layers": 2, "num_heads": 4, "decoder_start_token_id": 0}
+    inputs = {"input_ids": TEXT, "attention_mask": np.ones_like(TEXT), "decoder_input_ids": TEXT[:, ::-1].copy()}
+    return torch_transformers("T5ForConditionalGeneration", "T5Config", inputs, use_cache=False, **sizes, **SMALL)
+
+
+@row("PyTorch: ViT, timm", f(16) + 2 * (attention(2, 8) + f(64)), "torch, timm")
+def torch_timm_vit():
+    import_torchvision()
+    import timm  # pyright: ignore[reportMissingImports]
+
+    sizes = {"img_size": 32, "patch_size": 8, "embed_dim": 16, "depth": 2, "num_heads": 2, "num_classes": 5}
+    return from_torch(lambda: timm.create_model("vit_tiny_patch16_224", **sizes), CHANNELS_FIRST)
+
+
+def efficientnet_settings() -> float:
+    """Of EfficientNet-B0's published table: (expansion, channels, blocks) of every stage."""
+    stages = ((1, 16, 1), (6, 24, 2), (6, 40, 2), (6, 80, 3), (6, 112, 3), (6, 192, 4), (6, 320, 1))
+    found, channels = f(32) + f(1280), 32  # stem and head
+    for expansion, width, blocks in stages:
+        for _ in range(blocks):
+            found += f(channels // 4) + (f(expansion * channels) if expansion > 1 else 0)  # squeezed, expanded
+            channels = width
+        found += f(width)  # the stream of the stage
+    return found
+
+
+@row("PyTorch: EfficientNet-B0", efficientnet_settings(), "torch, timm", "at its true widths")
+def torch_efficientnet():
+    import_torchvision()
+    import timm  # pyright: ignore[reportMissingImports]
+
+    return from_torch(lambda: timm.create_model("efficientnet_b0", num_classes=5), CHANNELS_FIRST)
+
+
+@row("PyTorch: ResNet18", 3 * (f(64) + f(128) + f(256) + f(512)), "torch, torchvision", "at its true widths")
+def torch_resnet18():
+    return from_torch(_torchvision("resnet18", num_classes=5), CHANNELS_FIRST)
+
+
+@row(
+    "PyTorch: ViT",
+    f(16) + 2 * (attention(2, 8) + f(24)),
+    "torch, torchvision",
+    "its head, zero at first, has weights",
+)
+def torch_vit():
+    sizes = {"image_size": 32, "patch_size": 8, "num_layers": 2, "num_heads": 2, "hidden_dim": 16, "mlp_dim": 24}
+    return from_torch(_torchvision("VisionTransformer", **sizes, num_classes=5), CHANNELS_FIRST)
+
+
+@row(
+    "PyTorch: SqueezeNet",
+    f(64) + sum(f(s) + 2 * f(4 * s) for s in (16, 16, 32, 32, 48, 48, 64, 64)),
+    "torch, torchvision",
+)
+def torch_squeezenet():
+    return from_torch(_torchvision("squeezenet1_1", num_classes=5), CHANNELS_FIRST)
+
+
+def _torchvision(name: str, **sizes: Any) -> Callable[[], Any]:
+    def make():
+        import torchvision  # pyright: ignore[reportMissingImports]
+
+        return getattr(torchvision.models, name)(**sizes)
+
+    return make
+
+
+@row("PyTorch: LSTM", 2 * f(7), "torch", "two layers, the states of the second read by a linear layer")
+def torch_lstm():
+    import torch  # pyright: ignore[reportMissingImports]
+
+    class Classifier(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.states, self.head = torch.nn.LSTM(6, 7, 2, batch_first=True), torch.nn.Linear(7, 3)
+
+        def forward(self, x):
+            return self.head(self.states(x)[0])
+
+    return from_torch(Classifier, TOKENS)
+
+
+@row("PyTorch: TransformerEncoder", 2 * (attention(2, 3) + f(12)), "torch", "its stream is its output")
+def torch_encoder():
+    from torch import nn  # pyright: ignore[reportMissingImports]
+
+    return from_torch(
+        lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(6, 2, 12, batch_first=True), 2), TOKENS
+    )
+
+
+@row("PyTorch: MultiheadAttention", attention(2, 3), "torch")
+def torch_multihead_attention():
+    from torch import nn  # pyright: ignore[reportMissingImports]
+
+    attended = lambda: nn.MultiheadAttention(6, 2, batch_first=True)  # noqa: E731
+    return from_torch(attended, (TOKENS, TOKENS, TOKENS), output=lambda made: made[0], need_weights=False)
+
+
+# Written out as their libraries compute them
 
 
 def attend(q, k, v):
@@ -547,10 +729,11 @@ def main() -> None:
     parser.add_argument("--no-full-size", action="store_true")
     options = parser.parse_args()
     chosen = [r for r in ROWS if not options.words or any(word.lower() in r.name.lower() for word in options.words)]
-    missing = sorted({r.library for r in chosen if r.library and importlib.util.find_spec(r.library) is None})
+    needed = sorted({library for r in chosen for library in r.libraries})
+    missing = {library for library in needed if importlib.util.find_spec(library) is None}
     results = []
     for r in chosen:
-        if r.library in missing:
+        if missing.intersection(r.libraries):
             continue
         try:
             results.append(measured(r))
@@ -565,7 +748,7 @@ def main() -> None:
     large = [] if options.no_full_size or options.words else full_size()
     print("\n".join(large))
     if missing:
-        print(f"left out, for their libraries are missing: {', '.join(missing)}")
+        print(f"left out, for their libraries are missing: {', '.join(sorted(missing))}")
     if options.out:
         options.out.write_text(PAGE.format(table=table(results), large="\n".join(large)))
 

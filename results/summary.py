@@ -2,14 +2,21 @@
 
     python results/summary.py
 
-The files are those of `bayesin reproduce NAME --scale paper`, put there by `join.py`. Figures share tasks: what is
+The first table has every claim of both papers, the second part every figure with its findings, its numbers and the
+command that made them. The files are those of `bayesin reproduce NAME --scale paper`, put there by `join.py`. Figures share tasks: what is
 left open in one file and done in another is taken from there, by the name of the task.
 """
 
+import re
+from collections.abc import Iterable
 from pathlib import Path
+
+import numpy as np
 
 from bayesin.files import write_bytes
 from bayesin.lab.papers import CATALOGUE, as_text, draw, judged, read_reproduction
+from bayesin.lab.papers.reproduction import grouped, of_kind
+from bayesin.lab.papers.verdicts import format_mean_std
 
 HERE = Path(__file__).parent
 BEGIN, END = "<!-- made by summary.py -->", "<!-- end -->"
@@ -31,15 +38,67 @@ def main() -> None:
     page.write_text(before + BEGIN + "\n\n" + "\n".join(_tables(results)) + "\n\n" + END + rest.split(END)[1])
 
 
-def _tables(results: dict[str, dict]) -> list[str]:
-    lines = []
+def _claims(results: dict[str, dict]) -> list[str]:
+    """Every claim of the papers in one table; what is ours stands with its figure."""
+    lines = ["## Every claim of both papers", ""]
+    lines += ["| figure | claim | the paper | measured | verdict |", "|---|---|---|---|---|"]
+    papers = {"Rossi et al. 2023": [], "Xiao et al. 2023": []}
     for name, result in results.items():
-        lines += [f"## `{name}`: {result['claim']}", "", f"{result['source']}. {_compute(result)}", ""]
+        paper = next((paper for paper in papers if result["source"].startswith(paper)), None)
+        if paper is not None:
+            papers[paper] += [(name, finding) for finding in result["findings"]]
+    for paper, found in papers.items():
+        lines.append(f"| **{paper}** | | | | {_count(finding for _, finding in found)} |")
+        for name, finding in found:
+            cells = [finding[column] for column in ("claim", "paper", "ours", "verdict")]
+            lines.append(f"| `{name}` | " + " | ".join(cell.replace("|", "∣") for cell in cells) + " |")
+    lines += ["", "± is the standard deviation over pairs or seeds, whose number is in brackets. What is ours alone:"]
+    ours = [name for name, result in results.items() if result["source"].startswith("Ours")]
+    return [*lines[:-1], lines[-1] + " " + ", ".join(f"`{name}`" for name in ours) + ".", ""]
+
+
+def _count(findings: Iterable[dict]) -> str:
+    verdicts = [finding["verdict"] for finding in findings]
+    return ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(verdicts))
+
+
+def _beside_barriers(result: dict) -> list[str]:
+    """Accuracy lost and calibration error beside the barriers of a figure, without and after alignment."""
+    cases = grouped(of_kind(result["records"], "pair"), _setting_of)
+    if not cases:
+        return []
+    head = "| pairs of | barrier, nats | points of accuracy lost | ECE at the highest point | calibrated, nats |"
+    lines = [head, "|---|--:|--:|--:|--:|"]
+    for title, of_case in cases.items():
+        sides = [[pair["numbers"][kind]["test"] for pair in of_case] for kind in ("naive", "aligned")]
+        nats = [format_mean_std([curve["value"] for curve in side], count=False) for side in sides]
+        lost = [np.mean([100 * curve["accuracy_drop"] for curve in side]) for side in sides]
+        ece = [np.mean([curve["ece"][int(np.argmax(curve["nll"]))] for curve in side]) for side in sides]
+        calibrated = [[curve["calibrated_value"] for curve in side if "calibrated_value" in curve] for side in sides]
+        cells = [" → ".join(nats), " → ".join(f"{v:.1f}" for v in lost), " → ".join(f"{v:.3f}" for v in ece)]
+        cells.append(" → ".join(format_mean_std(v, count=False) for v in calibrated) if all(calibrated) else "–")
+        lines.append(f"| {title} | " + " | ".join(cells) + " |")
+    return [*lines, "", "Test set; without alignment → after it. –: not measured.", ""]
+
+
+def _setting_of(pair: dict) -> str:
+    return re.sub(r"^.*members \d+ and \d+(, | of )", "", pair["title"])
+
+
+def _tables(results: dict[str, dict]) -> list[str]:
+    lines = _claims(results)
+    for name, result in results.items():
+        lines += [
+            f"## `{name}`: {result['claim']}",
+            "",
+            f"{result['source']}. {_compute(result)} Made by `bayesin reproduce {name} --scale {result['scale']}`.",
+            "",
+        ]
         lines += ["| claim | the paper | measured | verdict | why |", "|---|---|---|---|---|"]
         for finding in result["findings"]:
             cells = [finding[column] for column in ("claim", "paper", "ours", "verdict", "reason")]
             lines.append("| " + " | ".join(cell.replace("|", "∣") for cell in cells) + " |")
-        lines += ["", *_all_numbers(name, result)]
+        lines += ["", *_all_numbers(name, result), *_beside_barriers(result)]
         lines += [f"![{result['claim']}](figures/{name}.png)", ""]
         said = [*(f"Choice: {choice}." for choice in result["choices"]), *result.get("remarks", [])]
         lines += [f"- {sentence}" for sentence in said] + [""]

@@ -22,6 +22,14 @@ def call(capsys, *arguments) -> tuple[int, dict, str]:
     return code, json.loads(said.out) if said.out.strip() else {}, said.err
 
 
+def status_of(capsys, folder) -> tuple[str, str, str]:
+    """Kind, state and words that `bayesin status` has for one result."""
+    code, result, _ = call(capsys, "status", folder)
+    (found,) = result["runs"]
+    assert code == 0 and found["path"] == str(folder) and found["error"] is None, found
+    return found["kind"], found["state"], found["says"]
+
+
 def mlp(depth: int = 2):
     return build("mlp", (8, 8, 1), 10, width=8, depth=depth)
 

@@ -8,6 +8,7 @@ sizes of the letters give the shapes too.
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -151,3 +152,11 @@ def specs(draw):
     )
     axes = draw(st.dictionaries(st.sampled_from("abcd"), st.one_of(ordinary, indexed), min_size=1))
     return PermutationSpec(tuple(axes.items()))
+
+
+@st.composite
+def signed_specs(draw):
+    """Specs as above, some of whose places change their sign with the units."""
+    spec = draw(specs())
+    marks = iter(draw(st.lists(st.booleans(), min_size=64, max_size=64)))
+    return spec._with_factors(lambda f: replace(f, flips=next(marks, False)) if f.group else f)

@@ -15,8 +15,10 @@ LARGEST = 300  # entries of one array
 class Program:
     """A random computation; the same seed gives the same one, whatever the values are."""
 
-    def __init__(self, seed: int, steps: int = 10):
+    def __init__(self, seed: int, steps: int = 10, multiplied: bool = False):
+        """`multiplied`: of operations, and with a last one, that leave units signs and scales."""
         self.seed, self.steps = seed, steps
+        self.operations, self.last = (MULTIPLIED, jnp.asarray) if multiplied else (OPERATIONS, jnp.tanh)
         self.shapes: dict[str, tuple[int, ...]] = {}
         jax.eval_shape(lambda x: self._run(self._record, x), jax.ShapeDtypeStruct((2, 3), jnp.float32))
 
@@ -37,10 +39,10 @@ class Program:
         pool = [x] + [parameter(tuple(rng.choice(SIZES, rng.integers(1, 4)))) for _ in range(3)]
         for _ in range(self.steps):
             array = pool[rng.integers(len(pool))]
-            made = OPERATIONS[rng.integers(len(OPERATIONS))](rng, array, pool, parameter)
+            made = self.operations[rng.integers(len(self.operations))](rng, array, pool, parameter)
             if made is not None and 0 < made.size <= LARGEST:
                 pool.append(made)
-        return [_read(rng, jnp.tanh(array)) for array in pool[-4:]]
+        return [_read(rng, self.last(array)) for array in pool[-4:]]
 
 
 def _read(rng, array):
@@ -218,4 +220,59 @@ OPERATIONS = [
     along(lambda a, i: jnp.sort(a, i)),
     along(lambda a, i: a * jnp.argmax(a, i, keepdims=True)),
     along(lambda a, i: lax.reduce_window(a, -jnp.inf, lax.max, _window(a, i), [1] * a.ndim, "SAME")),
+]
+
+
+def entrywise(rng, array, pool, parameter):
+    """Odd, even, homogeneous and none of these."""
+    return ENTRYWISE[rng.integers(len(ENTRYWISE))](array)
+
+
+def linear(rng, array, pool, parameter):
+    axis = _axis(rng, array)
+    if axis is None:
+        return None
+    kernel = parameter((array.shape[axis], int(rng.choice(SIZES))))
+    return jnp.moveaxis(jnp.tensordot(array, kernel, (axis, 0)), -1, axis)
+
+
+def contract_plainly(rng, array, pool, parameter):
+    other = pool[rng.integers(len(pool))]
+    pairs = [(i, j) for i in range(array.ndim) for j in range(other.ndim) if array.shape[i] == other.shape[j]]
+    if not pairs or array.size * other.size > LARGEST**2:
+        return None
+    return jnp.tensordot(array, other, pairs[rng.integers(len(pairs))])
+
+
+def two_of_a_shape(rng, array, pool, parameter):
+    other = (same := [other for other in pool if other.shape == array.shape])[rng.integers(len(same))]
+    choices = [array + other, array * other, jnp.maximum(array, other), jnp.where(array > other, array, other)]
+    return [*choices, array / (1 + jnp.abs(other)), jnp.where(array >= 0, array, 0.1 * array)][rng.integers(6)]
+
+
+def reshape_plainly(rng, array, pool, parameter):
+    divisors = [d for d in range(1, array.size + 1) if array.size % d == 0]
+    return array.reshape(-1, divisors[rng.integers(len(divisors))])
+
+
+ENTRYWISE = [
+    jnp.tanh,
+    jnp.sin,
+    jnp.abs,
+    jnp.square,
+    jax.nn.relu,
+    jax.nn.sigmoid,
+    jax.nn.soft_sign,
+    lambda a: a * jnp.abs(a),
+    lambda a: a**3,
+    lambda a: jnp.sqrt(jnp.abs(a)),
+    lambda a: jnp.max(a, axis=0) if a.ndim else a,
+    lambda a: jnp.cumsum(a, axis=0) if a.ndim else a,
+    lambda a: a + 0.5,
+    lambda a: jnp.where(a > 0, a, 0.0),
+]
+MULTIPLIED = [
+    *[linear, entrywise, two_of_a_shape, gain] * 3,
+    *[contract_plainly, reshape_plainly, transpose, slices, concatenate, pad, pick, scatter, spread, tile],
+    *[scan, loop, branch, convolve, compare],
 ]

@@ -7,8 +7,9 @@ import pytest
 
 import networks
 from architectures import ARCHITECTURES
-from bayesin import Gaussian, align, costs, discover, permute
+from bayesin import Gaussian, align, align_many, compose, costs, discover, invert, permute
 from bayesin.errors import ConfigError, ModelError
+from bayesin.matching.incoming import incoming_moments, weighted
 from bayesin.symmetry import find_sites
 from matching_problems import all_perms, assert_same_perms
 
@@ -168,6 +169,52 @@ def test_a_blend_is_the_sum_of_its_parts_in_units_of_their_largest_products():
     np.testing.assert_allclose(alignment.objective, 0.7 * weights / largest + 0.3 * units / spreads, rtol=1e-5)
 
 
+def conv(p, x):
+    return jax.lax.conv_general_dilated(
+        x, p["w"], (2, 1), "SAME", rhs_dilation=(1, 2), dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
+
+
+def dense(p, x):
+    return jnp.einsum("bij,kji->bk", x, p["w"].reshape(3, 4, 5))
+
+
+@pytest.mark.parametrize("apply, kernel, shape", [(conv, (3, 2, 4, 3), (7, 6, 5, 4)), (dense, (12, 5), (7, 5, 4))])
+def test_what_enters_a_layer_says_what_a_change_of_its_kernel_does(apply, kernel, shape):
+    rng = np.random.default_rng(0)
+    x, change = rng.normal(size=shape).astype(np.float32), rng.normal(size=kernel).astype(np.float32)
+    moments = incoming_moments(apply, [{"w": change}], x)
+    found = np.vdot(change, weighted(moments, {"w": change})["w"])
+    exact = np.square(np.asarray(apply({"w": change}, x), np.float64)).sum(-1).mean()
+    np.testing.assert_allclose(found, exact, rtol=1e-5)
+
+
+def test_the_outputs_of_a_layer_are_matched_by_what_a_change_of_them_does():
+    """Inputs held: E|(W₀ − P W₁) h|² of the first layer, the mean over what enters both, against brute force."""
+    target, source = networks.gaussian(0, (6, 4, 3)), networks.gaussian(1, (6, 4, 3))
+    spec = discover(networks.apply, target.mean, X[:2])
+    cost = costs.Incoming(networks.apply, X)
+    found = align(target, source, spec, key=KEY, cost=cost, exclude=["l1/kernel"])
+
+    def of_layer(perms):
+        moved, h = source.permute(spec, perms), X.astype(np.float64)
+        gap, narrow = (
+            [
+                np.asarray(getattr(target, part)["l0"][name] - getattr(moved, part)["l0"][name], np.float64)
+                for name in ("kernel", "bias")
+            ]
+            for part in ("mean", "std")
+        )
+        means = np.square(h @ gap[0]).sum(-1).mean() + np.square(gap[1]).sum()
+        return means + (np.square(h) @ np.square(narrow[0])).sum(-1).mean() + np.square(narrow[1]).sum()
+
+    best = min(all_perms(spec), key=of_layer)
+    assert_same_perms(found.perms, best)
+    assert found.history[0] - found.objective == pytest.approx(of_layer(spec.identity()) - of_layer(best), rel=1e-4)
+    together = align_many([target, source], spec, key=KEY, cost=cost, exclude=["l1/kernel"])
+    assert_same_perms(compose(invert(together.perms[0]), together.perms[1]), best)
+
+
 @pytest.mark.parametrize(
     "make, message",
     [
@@ -177,6 +224,7 @@ def test_a_blend_is_the_sum_of_its_parts_in_units_of_their_largest_products():
         (lambda: costs.Activations(networks.apply, X, samples=-1), "samples starts at 0"),
         (lambda: costs.Blend("wasserstein", "means", 1.5), "between 0 and 1"),
         (lambda: costs.Blend("wasserstein", "kl"), "'kl' is no sum of squares"),
+        (lambda: costs.Blend("means", costs.Incoming(networks.apply, X)), "'incoming' is no sum of squares"),
     ],
 )
 def test_what_makes_no_sense_is_refused(make, message):

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bayesin import Gaussian, PermutationSpec, Samples, align, align_many, compose, invert, permute
+import networks
+from bayesin import Gaussian, PermutationSpec, Samples, align, align_many, compose, costs, discover, invert, permute
 from bayesin.errors import ConfigError, PosteriorError
 from bayesin.matching import barycentre
 from matching_problems import assert_never_rises, assert_same_perms, mlp_spec, moved_by, random_gaussian, random_tree
@@ -128,8 +129,46 @@ def test_one_posterior_and_none():
     assert result.converged and result.history.tolist() == [0.0]
     with pytest.raises(PosteriorError, match="at least one"):
         align_many([], spec, key=KEY)
-    with pytest.raises(ConfigError, match="no cost 'kl'"):
-        align_many([random_gaussian(spec, 0)], spec, key=KEY, cost="kl")
+    entangled = lambda target, source: [(target.mean * source.mean, source.mean)]  # noqa: E731
+    with pytest.raises(ConfigError, match="features of the target depend on the source"):
+        align_many([random_tree(spec, seed) for seed in range(3)], spec, key=KEY, cost=entangled)
+    with pytest.raises(PosteriorError, match="the target is a point"):
+        align_many([random_tree(spec, seed) for seed in range(3)], spec, key=KEY, cost="kl")
+
+
+class OneWay:
+    """Similarities that are not the same both ways, for one group."""
+
+    def similarities(self, target, source, spec):
+        ours, theirs = (np.asarray(q.mean["l0"]["kernel"]) for q in (target, source))
+        return {"g0": costs.GroupSimilarity(np.exp(ours.T) @ theirs, 100.0)}
+
+
+X, _ = networks.data(30)
+NETS = [networks.gaussian(seed, (6, 4, 3)) for seed in range(3)]
+OF_UNITS = costs.Activations(networks.apply, X)
+COSTS = {"kl": "kl", "activations": OF_UNITS, "one way": OneWay(), "blend": costs.Blend("wasserstein", OF_UNITS, 0.3)}
+
+
+def between(posteriors, spec, cost):
+    """F from its definition: the cost of every two, both ways, at the permutations that they have."""
+    ways = itertools.permutations(posteriors, 2)
+    return sum(align(a, b, spec, key=KEY, cost=cost, order=[]).objective for a, b in ways) / 2 / len(posteriors)
+
+
+@pytest.mark.parametrize("name", COSTS)
+def test_every_cost_brings_many_together(name):
+    """One group: of two members align finds the best; of three none can be improved with the others held."""
+    spec, cost = discover(networks.apply, NETS[0].mean, X[:2]), COSTS[name]
+    members = NETS[:2] if name == "blend" else NETS  # the scale of a blend is that of all pairs
+    result = align_many(members, spec, key=KEY, cost=cost)
+    assert_never_rises(result.history)
+    np.testing.assert_allclose(result.history[0], between(members, spec, cost), rtol=1e-5)
+    np.testing.assert_allclose(result.objective, between(result.posteriors, spec, cost), rtol=1e-5)
+    for index, perm in itertools.product(range(1, len(members)), itertools.permutations(range(4))):
+        changed = list(result.posteriors)
+        changed[index] = members[index].permute(spec, {"g0": np.array(perm)})
+        assert between(changed, spec, cost) >= result.objective * (1 - 1e-5)
 
 
 def test_rounds_are_bounded_and_reported():

@@ -1,6 +1,7 @@
 """The page of the API lists every public name, and what is shown to readers imports nothing that it does not list."""
 
 import ast
+import doctest
 import importlib
 import re
 from pathlib import Path
@@ -34,20 +35,33 @@ def imported(source: str) -> set[str]:
 def test_the_page_lists_every_name_of_the_package():
     public = {
         f"bayesin.{name}"
-        for name, value in vars(bayesin).items()
-        if not name.startswith("_") and not isinstance(value, ModuleType)
+        for name in dir(bayesin)
+        if not name.startswith("_") and not isinstance(getattr(bayesin, name), ModuleType)
     }
     assert public <= LISTED, f"docs/api.md does not list {sorted(public - LISTED)}"
 
 
+def test_type_checkers_see_the_names_that_there_are():
+    tree = ast.parse(Path(bayesin.__file__).read_text())
+    shown = {
+        alias.asname: (node.module or "")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.level
+        for alias in node.names
+    }
+    assert shown == bayesin._HOME_OF  # pyright: ignore[reportAttributeAccessIssue]
+
+
 @pytest.mark.parametrize("name", sorted(LISTED))
-def test_every_listed_name_exists_and_says_what_it_is(name):
+def test_every_listed_name_exists_says_what_it_is_and_has_an_example(name):
     module, _, attribute = name.rpartition(".")
     try:
         value = getattr(importlib.import_module(module), attribute, None) or importlib.import_module(name)
     except ModuleNotFoundError:  # bayesin.costs is a name of the package, and a module of its own
         value = getattr(getattr(bayesin, module.rpartition(".")[2]), attribute)
     assert value.__doc__ and value.__doc__.strip()
+    examples = doctest.DocTestParser().get_examples(value.__doc__)  # which run as tests: see pyproject.toml
+    assert examples and not any(doctest.SKIP in one.options for one in examples), "its docstring needs an example"
 
 
 @pytest.mark.parametrize(

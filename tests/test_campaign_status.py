@@ -1,6 +1,8 @@
 """How campaigns stand: the time left is that of like tasks, and one damaged campaign hides no other."""
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +11,7 @@ from bayesin.json_files import write_json
 from bayesin.lab.campaign import TrainTask, ledgers, read_campaign, topological_order, write_ledger
 from bayesin.lab.papers import CATALOGUE, SCALES
 from bayesin.lab.runs import RunConfig, make_training
+from bayesin.locks import locked
 
 FINENESS = ("samples", "taus", "train_samples", "test_samples", "key")  # how finely, how often: not what
 
@@ -70,6 +73,32 @@ def test_a_damaged_ledger_is_named_and_hides_no_other(tmp_path, capsys):
     found = json.loads(said.out)
     assert [one["name"] for one in found["campaigns"]] == ["well"]
     assert "bad.json" in found["damaged"][0] and "bad.json" in said.err and "Traceback" not in said.err
+
+
+def test_runs_outside_campaigns_are_shown_once_each_and_a_damaged_one_by_name(tmp_path, capsys):
+    fixtures = Path(__file__).parent / "fixtures"
+    write_ledger("well", [trained(tmp_path, "mlp", 8, 3.0)], tmp_path)
+    shutil.copytree(fixtures / "run-v1", tmp_path / "mine" / "trained")
+    for name, file in (("way", "barrier.json"), ("bad", "compact.json"), ("drawn", "report.json")):
+        (tmp_path / name).mkdir()
+        source = fixtures / file.replace(".json", "-v1.json")
+        (tmp_path / name / file).write_text(source.read_text() if source.is_file() else "[]")
+    (tmp_path / "nothing" / "of" / "ours").mkdir(parents=True)
+    (tmp_path / "nothing" / "plane.json").write_text("{}")  # a figure's numbers in a folder of results
+    failed = {"status": "failed", "error": "the loss diverged"}
+    shutil.copytree(fixtures / "run-v1", tmp_path / "lost", ignore=shutil.ignore_patterns("provenance.json"))
+    write_json(tmp_path / "lost" / "provenance.json", failed)
+    with locked(tmp_path / "fresh" / ".lock"):
+        assert main(["status", str(tmp_path), "--json"]) == 0
+    runs = {Path(one["path"]).name: one for one in json.loads(capsys.readouterr().out)["runs"]}
+    assert {name: (one["kind"], one["state"]) for name, one in runs.items()} == {
+        "bad": ("compact", "done"), "drawn": ("page", "done"), "fresh": ("–", "running"),
+        "lost": ("train", "failed"), "trained": ("train", "done"), "way": ("barrier", "done"),
+    }  # fmt: skip
+    assert "compact.json" in runs["bad"]["error"] and runs["lost"]["error"] == "the loss diverged"
+    assert main(["status", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert "well" in shown and "trained" in shown and "the loss diverged" in shown
 
 
 @pytest.mark.parametrize("scale", SCALES)

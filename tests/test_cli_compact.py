@@ -12,7 +12,7 @@ from bayesin.compact import Score
 from bayesin.lab.report import read_report
 from bayesin.store import describe, load_posterior, save_posterior
 from bayesin.store.tensors import read_tensors
-from cli_toys import call, mlp, point
+from cli_toys import call, mlp, point, status_of
 
 pytest.importorskip("tyro")
 pytestmark = pytest.mark.usefixtures("quickly_compiled")
@@ -59,6 +59,7 @@ def test_shuffled_samples_become_one_gaussian(tmp_path, capsys, stack, spec):
     assert scores["samples"]["agreement"] == 1 and scores["samples"]["total_variation"] == 0
     assert scores["compact"]["total_variation"] < 0.05 < scores["direct"]["total_variation"]
     assert (stack / "posterior-0.safetensors").read_bytes() == before
+    assert status_of(capsys, tmp_path / "one")[:2] == ("compact", "done")
     # the result is a posterior like any other
     assert main(["align", result["posterior"], str(stack) + "#1", "--out", str(tmp_path / "moved"), "--json"]) == 0
 

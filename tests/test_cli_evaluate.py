@@ -8,7 +8,7 @@ from bayesin import Gaussian, Samples, data, predict
 from bayesin.lab.report import read_report
 from bayesin.models import build
 from bayesin.store import save_posterior
-from cli_toys import METADATA, call, gaussian, mlp, point
+from cli_toys import METADATA, call, gaussian, mlp, point, status_of
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +44,7 @@ def test_the_scores_and_the_page(files, tmp_path, capsys):
     section = read_report(tmp_path / "scores")["evaluation"]
     assert [row["name"] for row in section["rows"]] == [*found]
     assert {len(section[name]) for name in ("reliability", "selective")} == {3} and len(section["entropy"]) == 6
+    assert status_of(capsys, tmp_path / "scores") == ("evaluate", "done", "scores of 3 on digits")
     code, _, said = call(capsys, "evaluate", files[0], "--out", tmp_path / "scores")
     assert code == 2 and "--force" in said
 

@@ -6,9 +6,8 @@ import sys
 
 import pytest
 
-from bayesin.cli.explain import _readable
 from bayesin.cli.main import main
-from bayesin.symmetry import PermutationSpec
+from bayesin.symmetry import PermutationSpec, drawing, fold_names
 
 OWN = '''
 """A user's file."""
@@ -181,12 +180,12 @@ def test_bad_input_is_one_line(own, capsys, arguments, message):
 
 def test_names_that_differ_in_a_number_are_one():
     names = [f"blocks/{i}/w[0]" for i in (0, 1, 2, 10)] + ["blocks/4/v[0]", "dense/b"]
-    assert _readable(names) == "blocks/{0-2,10}/w[0], blocks/4/v[0], dense/b"
-    assert _readable(["a%2Fb/1/w", "a%2Fb/2/w"]) == "a/b/{1,2}/w"
-    assert _readable(["block_0/w[0]", "block_0/w[1]", "block_1/w[0]", "block_1/w[1]"]) == (
+    assert fold_names(names) == "blocks/{0-2,10}/w[0], blocks/4/v[0], dense/b"
+    assert fold_names(["a%2Fb/1/w", "a%2Fb/2/w"]) == "a/b/{1,2}/w"
+    assert fold_names(["block_0/w[0]", "block_0/w[1]", "block_1/w[0]", "block_1/w[1]"]) == (
         "block_{0,1}/w[0], block_{0,1}/w[1]"
     )
-    assert _readable([]) == ""
+    assert fold_names([]) == ""
 
 
 def test_equal_layers_share_a_row_and_a_picture_is_drawn(own, capsys):
@@ -197,4 +196,24 @@ def test_equal_layers_share_a_row_and_a_picture_is_drawn(own, capsys):
     printed = " ".join(capsys.readouterr().out.split())
     assert "q{0-2}" in printed and "2 of h{0-2}" in printed and "block_{0-2}/w[1]" in printed
     drawn = (own / "spec.svg").read_text()
-    assert drawn.startswith("<svg") and drawn.count("<rect") == 1 + 3 * 3 and "block_2/w" in drawn
+    assert drawn.startswith("<svg") and drawn.count("<rect") == 1 + 1 + 3
+    assert "block_{0-2}" in drawn and "× 3" in drawn
+    assert drawn.count('class="rail"') == 2 and "<title>q{0-2}: 2 × 4, 3 groups</title>" in drawn
+
+
+def test_layers_that_share_a_stream_repeat_and_those_in_a_chain_do_not():
+    def drawn(parameters, groups, order=()):
+        shapes = drawing(PermutationSpec.parse(parameters, groups), order)["shapes"]
+        texts = {kind: [one["text"] for one in shapes if one["kind"] == kind] for kind in ("name", "times")}
+        return texts["name"], texts["times"], sum(one["kind"] == "rail" for one in shapes)
+
+    chain = {f"{i}/w": [f"g{i}", f"g{i + 1}"] for i in range(3)}
+    names = ["2", "0", "1"]
+    order = [f"{name}/w" for name in names]
+    assert drawn(chain, {f"g{i}": 4 for i in range(4)}, order) == (names, [], 4)
+    stream = {"a/w": ["3", "s"], "z/w": ["s", "3"]}
+    stream |= {f"{i}/in": ["s", f"u{i}"] for i in range(3)} | {f"{i}/out": [f"u{i}", "s"] for i in range(3)}
+    order = ["a/w", *(f"{i}/{name}" for i in range(3) for name in ("in", "out")), "z/w"]
+    assert drawn(stream, {"s": 4} | {f"u{i}": 5 for i in range(3)}, order) == (["a", "{0-2}", "z"], ["× 3"], 2)
+    stream["z/v"] = ["u0", "u1"]  # units that something else has, too, are no repetition
+    assert drawn(stream, {"s": 4} | {f"u{i}": 5 for i in range(3)}, order)[1] == []

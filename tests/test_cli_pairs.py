@@ -13,7 +13,7 @@ from bayesin.data import load
 from bayesin.lab.report import read_report
 from bayesin.models import build
 from bayesin.store import describe, load_alignment, load_posterior, save_posterior
-from cli_toys import METADATA, MODEL, call, mlp, point, save_pair
+from cli_toys import METADATA, MODEL, call, mlp, point, save_pair, status_of
 
 pytest.importorskip("tyro")
 pytestmark = pytest.mark.usefixtures("quickly_compiled")
@@ -40,6 +40,7 @@ def equal(one, other) -> bool:
 
 def test_shuffled_units_are_found_again(tmp_path, capsys, files, spec):
     before = [path.read_bytes() for path in files]
+    spec_file = spec.save(tmp_path / "spec.json")
     code, result, _ = call(capsys, "align", *files, "--out", tmp_path / "out")
     assert code == 0 and result["converged"]
     assert result["w2_after"] < 1e-5 < result["w2_before"]
@@ -51,6 +52,13 @@ def test_shuffled_units_are_found_again(tmp_path, capsys, files, spec):
     assert stored.settings["cost"] == "wasserstein"
     assert describe(result["posterior"]).metadata["model"] == MODEL
     assert [path.read_bytes() for path in files] == before
+    kind, state, says = status_of(capsys, tmp_path / "out")
+    assert (kind, state) == ("align", "done") and says.startswith(f"{files[1]} to {files[0]}, W2 ")
+    assert 0 <= result["gap"] <= result["objective"] + 1e-9
+    # from file to file, without the network: the same bytes
+    code, streamed, _ = call(capsys, "align", *files, "--out", tmp_path / "streamed", "--stream", "--spec", spec_file)
+    assert code == 0 and streamed["moved"] == result["moved"]
+    assert equal(load_posterior(streamed["posterior"]), moved)
     # an earlier result is replaced by force alone
     code, _, error = call(capsys, "align", *files, "--out", tmp_path / "out")
     assert code == 2 and "--force" in error
@@ -287,6 +295,8 @@ def test_merging_finds_one_posterior_in_shuffled_copies(tmp_path, capsys, files)
     }  # fmt: skip
     assert describe(result["posterior"]).metadata["model"] == MODEL
     assert json.loads((tmp_path / "out" / "merge.json").read_text())["scores"] == result["scores"]
+    kind, state, says = status_of(capsys, tmp_path / "out")
+    assert (kind, state) == ("merge", "done") and says.startswith("aligned and rescaled: ")
     for arguments, message in ((files[:1], "two posteriors or more"), (files, "--force")):
         code, _, error = call(capsys, "merge", *arguments, "--out", tmp_path / "out")
         assert code == 2 and message in error

@@ -8,6 +8,7 @@ from safetensors.numpy import save_file
 
 from bayesin.cli.main import main
 from bayesin.data import load
+from cli_toys import status_of
 
 NETWORK = """
 import jax, jax.numpy as jnp
@@ -55,6 +56,8 @@ def test_a_planted_permutation_has_a_barrier_that_goes_altogether(folder, capsys
     assert result["alignment"]["moved"] == {"g0": 10}
     assert result["alignment"]["w2_after"] == pytest.approx(0, abs=1e-5)
     report = json.loads((folder / "tried" / "report.json").read_text())
+    kind, state, says = status_of(capsys, folder / "tried")
+    assert (kind, state) == ("barrier", "done") and says.endswith(", aligned 0.000 nats")
     assert report["title"].startswith("Alignment takes away ") and (folder / "tried" / "report.html").is_file()
 
 

@@ -10,6 +10,7 @@ from bayesin import (
     Gaussian,
     Samples,
     compact,
+    costs,
     discover,
     evaluate,
     fit_vi,
@@ -19,6 +20,7 @@ from bayesin import (
     save_posterior,
 )
 from bayesin.compact import SCALES, rebase, scaled, scores
+from bayesin.errors import ConfigError
 from bayesin.inference import Draws
 from bayesin.inference.hmc.draws import write_draws
 from bayesin.posteriors import FactorGaussian, GaussianMixture
@@ -60,6 +62,23 @@ def test_gaussians_are_folded_with_the_moments_of_their_mixture(reference):
     exact = np.cov(means.T, bias=True) + np.diag(np.mean(np.stack([flat(q.std) for q in moved]) ** 2, 0))
     error = np.sqrt(np.outer(np.diag(exact), np.diag(exact)) / 20_000)
     assert (np.abs(np.cov(draws.T) - exact) < 6 * error).all()
+
+
+OF_UNITS = costs.Activations(apply_one, INPUTS)
+
+
+@pytest.mark.parametrize("reference", ["mean", "first"])
+@pytest.mark.parametrize("cost", ["means", "kl", OF_UNITS, costs.Blend("wasserstein", OF_UNITS)], ids=costs.name_of)
+def test_every_cost_undoes_planted_shuffles(cost, reference):
+    given = gaussians() if cost == "kl" else SAMPLES
+    found = compact(given, ONE, key=KEY, cost=cost, reference=reference)
+    frames = [s["g0"][p] for s, p in zip(SHUFFLES, found.perms["g0"], strict=True)]
+    assert all((frame == frames[0]).all() for frame in frames)
+
+
+def test_one_thing_is_compared():
+    with pytest.raises(ConfigError, match="give one of them"):
+        compact(SAMPLES, ONE, key=KEY, cost="means", match="weights")
 
 
 def test_members_of_a_fit_go_in_as_they_are():

@@ -12,6 +12,7 @@ from bayesin.lab.report.demo_report import write_demo_report
 from bayesin.store import describe, load_alignment, load_posterior
 from bayesin.symmetry import permute
 from bayesin.trees import flatten
+from cli_toys import status_of
 
 TINY = DemoSettings(
     width=12,
@@ -81,6 +82,7 @@ def test_the_page_is_made_from_the_saved_numbers(tiny, capsys):
         assert all((folder / "figures" / f"{name}.{kind}").is_file() for kind in ("svg", "pdf", "png", "json"))
     files = {file["name"] for file in json.loads((folder / "report.json").read_text())["files"]}
     assert all((folder / name).is_file() for name in files)
+    assert status_of(capsys, folder)[:2] == ("demo", "done")
 
 
 def test_the_same_key_gives_the_same_numbers(tiny, tmp_path):

@@ -13,7 +13,7 @@ import pytest
 from bayesin.cli.main import main
 from bayesin.errors import ConfigError
 from bayesin.lab.campaign import TrainTask, packs, topological_order
-from bayesin.lab.papers import CATALOGUE, SCALES, draw, judged, read_reproduction, reproduce
+from bayesin.lab.papers import CATALOGUE, SCALES, choose_tasks, draw, judged, read_reproduction, reproduce
 from bayesin.lab.papers.reproduction_page import report_of
 from bayesin.lab.papers.rossi2023.kl import best, costs
 
@@ -163,7 +163,9 @@ def test_kl_of_the_toy_against_numerical_integration():
         (["reproduce", "kl", "--address", "auto"], "--engine ray"),
         (["reproduce", "kl", "--engine", "ray", "--minutes", "5"], "local engine"),
         (["reproduce", "kl", "--engine", "ray", "--workers", "2"], "local engine"),
-        (["status", "nowhere"], "holds no campaign"),
+        (["reproduce", "kl", "--only", "no such words"], "no task of 'kl' has 'no such words'"),
+        (["reproduce", "all", "--only", "no such words"], "no task of any figure"),
+        (["status", "nowhere"], "holds no run"),
     ],
 )
 def test_misuse_is_one_line_and_leaves_nothing_behind(argv, words, capsys, tmp_path, monkeypatch):
@@ -174,6 +176,7 @@ def test_misuse_is_one_line_and_leaves_nothing_behind(argv, words, capsys, tmp_p
         code = left.code
     said = capsys.readouterr()
     assert code == 2 and words in said.err + said.out and "Traceback" not in said.err
+    assert "tasks to do" not in said.out  # no header before an error
     assert not list(tmp_path.iterdir())
 
 
@@ -191,6 +194,10 @@ def test_no_minutes_begin_nothing_and_say_so(tmp_path, capsys):
     records = read_reproduction(tmp_path / "out" / "width.json")["records"]
     assert len(records) == len(topological_order(CATALOGUE["width"].tasks("smoke")))
     assert {record["state"] for record in records} == {"left"}
+    word = next(task.title for task in CATALOGUE["width"].tasks("smoke"))
+    assert main(["reproduce", "width", "--minutes", "0", "--only", word, *flags]) == 0
+    some = len(choose_tasks("width", "smoke", [word]))
+    assert some < len(records) and f"{some} of {some} tasks to do" in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_list_shows_claim_cost_and_what_is_done(capsys, tmp_path):

@@ -7,7 +7,19 @@ import pytest
 
 import networks
 from architectures import ARCHITECTURES
-from bayesin import Gaussian, PermutationSpec, Samples, align, costs, discover, geodesic, merge, permute, rescale
+from bayesin import (
+    Gaussian,
+    PermutationSpec,
+    Samples,
+    align,
+    costs,
+    discover,
+    geodesic,
+    merge,
+    permute,
+    rescale,
+    rescaling,
+)
 from bayesin.errors import ConfigError, DataError, ModelError, PosteriorError
 from bayesin.symmetry import apply_unit_maps, find_sites, find_unit_maps
 from symmetry_checks import Architecture, normal
@@ -128,6 +140,26 @@ def test_a_folded_map_is_the_map_of_the_units(model):
             np.testing.assert_allclose(after[earlier], before[earlier], atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["mlp", "layer norm", "filter response norm"])
+def test_one_pass_is_what_a_pass_for_each_site_gives(name, monkeypatch):
+    model = TABLE[name]
+    rng = np.random.default_rng(0)
+    other = jax.tree.map(lambda leaf: leaf + rng.normal(size=leaf.shape).astype(np.float32), model.params)
+    narrow = jax.tree.map(lambda leaf: jnp.full_like(leaf, 0.05), model.params)
+    path = geodesic(Gaussian(model.params, narrow), Gaussian(other, narrow))
+    asked = []
+    monkeypatch.setattr(
+        rescaling, "_one_pass", lambda *a, run=rescaling._one_pass: asked.append(run(*a)) or asked[-1]
+    )
+    once = rescale(path, model.apply, model.x, key=KEY, samples=2)(0.5)
+    monkeypatch.setattr(rescaling, "ONE_PASS_BYTES", 0)
+    each = rescale(path, model.apply, model.x, key=KEY, samples=2)(0.5)
+    assert len(asked) == 1
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3), once, each)
+    plain = path(0.5)
+    assert max(np.abs(a - b).max() for a, b in zip(*map(jax.tree.leaves, (once, plain)), strict=True)) > 0.01
+
+
 @pytest.mark.parametrize("cost", ["wasserstein", costs.Activations(networks.apply, X)], ids=["weights", "units"])
 def test_merging_two_is_the_middle_of_the_rescaled_path(cost):
     merged = merge([P, Q], SPEC, key=KEY, cost=cost, apply=networks.apply, x=X, samples=2)
@@ -161,7 +193,11 @@ LINE = geodesic(P, Q)
         (lambda: rescale(geodesic(BARE, BARE), without_bias, X, key=KEY), ModelError, "give each layer a bias"),
         (lambda: rescale(LINE, networks.apply, X[:1], key=KEY), DataError, "batch first"),
         (lambda: rescale(LINE, networks.apply, X, key=KEY, samples=-1), ConfigError, "samples starts at 0"),
-        (lambda: rescale(LINE, networks.apply, X, key=KEY, labels=Y, steps=0), ConfigError, "steps starts at 1"),
+        (
+            lambda: rescale(LINE, networks.apply, X, key=KEY, labels=Y, steps=0),
+            ConfigError,
+            "steps and batch start at 1",
+        ),
         (lambda: rescale(LINE, networks.apply, X, key=KEY, labels=Y[:-1]), DataError, "as many labels as inputs"),
         (lambda: merge([P], SPEC, key=KEY), PosteriorError, "at least two"),
         (lambda: merge(Samples.stack([P.mean, Q.mean]), SPEC, key=KEY), PosteriorError, "list of at least two"),

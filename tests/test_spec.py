@@ -68,7 +68,7 @@ def test_an_edited_file_is_used_as_written(tmp_path):
 
 EDITS = [
     (lambda d: d.update(format="other"), "not a permutation spec"),
-    (lambda d: d.update(version=3), "version 3 is not supported"),
+    (lambda d: d.update(version=4), "version 4 is not supported"),
     (lambda d: d.pop("parameters"), 'needs "parameters"'),
     (lambda d: d["groups"].update(g0=7), "has shape"),  # found when it meets the parameters
     (lambda d: d["groups"].update(g0=0), "group 'g0' needs a positive whole size"),
@@ -83,6 +83,11 @@ EDITS = [
     (lambda d: d["parameters"].update(w0=["5", "9" * 5000]), "'w0', axis 1: '999"),
     (lambda d: d["parameters"].update(w0=["5", 6]), "'w0', axis 1: expected a product"),
     (lambda d: d["parameters"].update(w0="5, g0"), "'w0' needs a list"),
+    (lambda d: d["parameters"].update(w0=["±5", "g0"]), "'w0', axis 0: '±5' needs a group"),
+    (lambda d: d["parameters"].update(w0=["5", "g0{2}"]), "'w0', axis 1: '2' is not a scale with its power"),
+    (lambda d: d["parameters"].update(w0=["5", "g0{s, -s}"]), "'w0': 'g0{s, -s}' has the scale 's' twice"),
+    (lambda d: d["parameters"].update(w0=["5", "2 + g0"]), r"'w0' has shape \(5, 6\), but the spec says \(5, 8\)"),
+    (lambda d: d["parameters"].update(w0=["5", "g0[5]"]), "'w0', axis 1: 'g0\\[5\\]' is neither"),
     (lambda d: d["parameters"].update(w9=["g0"]), "parameter 'w9' of the spec is missing from the tree"),
     (lambda d: d["parameters"].pop("b0"), "parameter 'b0' is not in the spec"),
     (lambda d: d["parameters"].update(w1=["g0", "4"]), r"'w1' has shape \(6, 3\), but the spec says \(6, 4\)"),

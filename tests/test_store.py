@@ -15,8 +15,8 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
-from bayesin import Gaussian, LowRankGaussian, PermutationSpec, Samples, permute
-from bayesin.errors import ArtifactError, BayesinError, PosteriorError, SpecError
+from bayesin import Gaussian, LowRankGaussian, PermutationSpec, Samples, align, align_files, permute
+from bayesin.errors import ArtifactError, BayesinError, ConfigError, PosteriorError, SpecError
 from bayesin.store import describe, load_alignment, load_posterior, save_alignment, save_posterior
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -162,6 +162,36 @@ def test_keys_with_slashes_and_percent_signs(tmp_path):
     read = load_posterior(save_posterior(tmp_path / "p.safetensors", tree))
     assert set(read) == set(tree)
     assert _same(tree, read)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_posteriors_are_aligned_from_file_to_file(tmp_path, dtype):
+    """To the same permutations and the same numbers as in memory, in the precision of the file."""
+    spec = PermutationSpec.parse({"a": ["5", "g"], "b": ["g", "h"], "c": ["h + 2", "3"]}, {"g": 6, "h": 4})
+    rng = np.random.default_rng(0)
+    p, q = (
+        Gaussian(*({k: np.abs(rng.standard_normal(spec.shape(k))).astype(dtype) for k in "abc"} for _ in range(2)))
+        for _ in range(2)
+    )
+    paths = [save_posterior(tmp_path / f"{i}.safetensors", x, spec=spec) for i, x in enumerate((p, q))]
+    streamed = align_files(*paths, tmp_path / "moved.safetensors", key=jax.random.key(0))
+    whole = align(p, q, spec, key=jax.random.key(0))
+    assert all(np.array_equal(streamed.perms[g], whole.perms[g]) for g in "gh")
+    assert streamed.objective == pytest.approx(whole.objective, rel=1e-6) and streamed.gap <= streamed.objective
+    moved = load_posterior(tmp_path / "moved.safetensors")
+    for stored in (moved, streamed.posterior):
+        for part in ("mean", "std"):
+            for k, leaf in getattr(whole.posterior, part).items():
+                got = getattr(stored, part)[k]
+                assert got.dtype == leaf.dtype == dtype and np.array_equal(got, leaf)
+    bad = bytearray(paths[1].read_bytes())
+    bad[-3] ^= 1
+    paths[1].write_bytes(bad)
+    with pytest.raises(ArtifactError, match="damaged"):
+        align_files(*paths, tmp_path / "again.safetensors", key=jax.random.key(0))
+    save_posterior(paths[1], q)
+    with pytest.raises(ConfigError, match="no permutation spec"):
+        align_files(*paths, tmp_path / "again.safetensors", key=jax.random.key(0))
 
 
 def test_alignments_hold_permutations_spec_and_settings(tmp_path):

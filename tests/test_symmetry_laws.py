@@ -12,9 +12,19 @@ from hypothesis import strategies as st
 
 import bayesin
 from bayesin.errors import SpecError
-from bayesin.symmetry import Factor, PermutationSpec, compose, invert, permute, transpositions
+from bayesin.symmetry import (
+    Factor,
+    PermutationSpec,
+    compose,
+    compose_signs,
+    invert,
+    invert_signs,
+    multiply,
+    permute,
+    transpositions,
+)
 from bayesin.symmetry.spec import size_of_term
-from symmetry_checks import specs
+from symmetry_checks import signed_specs, specs
 
 LAW = settings(deadline=None, max_examples=60, derandomize=True)
 
@@ -35,20 +45,22 @@ def same(left, right) -> bool:
     return left.keys() == right.keys() and all(np.array_equal(left[path], right[path]) for path in left)
 
 
-def permuted_slowly(tree, spec, perms):
+def permuted_slowly(tree, spec, perms, signs=None):
     """Entry by entry: every coordinate is taken apart into its factors, each of which is looked up."""
     result = {}
     for path, leaf in tree.items():
         result[path] = np.empty_like(leaf)
         for place in np.ndindex(leaf.shape):
             read = [digits_of(coordinate, axis) for coordinate, axis in zip(place, spec.axes[path], strict=True)]
-            source = []
+            source, sign = [], 1
             for digits in read:
                 position = 0
                 for factor, digit, weight in digits:
                     position += weight * moved_digit(factor, digit, digits, read, perms)
+                    if factor.flips:
+                        sign *= moved_digit(factor, digit, digits, read, signs or spec.identity_signs())
                 source.append(position)
-            result[path][place] = leaf[tuple(source)]
+            result[path][place] = sign * leaf[tuple(source)]
     return result
 
 
@@ -109,6 +121,45 @@ def test_inverse_undoes(spec, seed):
 def test_composition_is_associative(spec, seeds):
     a, b, c = (perms_of(spec, seed) for seed in seeds)
     assert same(compose(compose(a, b, spec), c, spec), compose(a, compose(b, c, spec), spec))
+
+
+def setting_of(spec: PermutationSpec, seed: int):
+    return perms_of(spec, seed), spec.random_signs(jax.random.key(seed))
+
+
+@settings(LAW, max_examples=20)
+@given(signed_specs(), st.integers(0, 99), st.integers(100, 199))
+def test_signed_permutations_are_a_group_that_acts(spec, first, second):
+    """The hyperoctahedral group: definition, action, inverse, and the way through a file."""
+    tree, inner, outer = tree_of(spec), setting_of(spec, first), setting_of(spec, second)
+    if sum(leaf.size for leaf in tree.values()) < 500:
+        assert same(permute(tree, spec, *inner), permuted_slowly(tree, spec, *inner))
+    both = compose(outer[0], inner[0], spec), compose_signs(outer[0], (outer[1], inner[1]), spec)
+    assert same(permute(permute(tree, spec, *inner), spec, *outer), permute(tree, spec, *both))
+    undone = invert(inner[0], spec), invert_signs(*inner, spec)
+    assert same(permute(permute(tree, spec, *inner), spec, *undone), tree)
+    assert same(compose_signs(undone[0], (undone[1], inner[1]), spec), spec.identity_signs())
+    assert PermutationSpec.from_json(spec.to_json()) == spec
+    flipped = sum(np.prod(spec.perm_shape(group)) for group in spec.signed)
+    assert np.isclose(spec.log10_order, spec.without_signs.log10_order + flipped * np.log10(2))
+
+
+def test_signs_of_each_sample_and_traced_ones():
+    spec = PermutationSpec.parse({"w": ["2 * ±a", "a + ±b"]}, {"a": 3, "b": 2})
+    stack, each = tree_of(spec, (3,)), [setting_of(spec, seed) for seed in range(3)]
+    perms, signs = ({g: np.stack([one[k][g] for one in each]) for g in spec.sizes} for k in (0, 1))
+    moved = permute(stack, spec, perms, signs)
+    for k, (own, sign) in enumerate(each):
+        assert same({"w": moved["w"][k]}, permute({"w": stack["w"][k]}, spec, own, sign))
+    assert same(jax.jit(lambda t, p, s: permute(t, spec, p, s))(stack, perms, signs), moved)
+
+
+def test_scales_multiply_as_their_powers_say():
+    leaf, numbers = np.arange(6.0) + 1, np.array([[1.0, 2.0], [4.0, 0.5], [1.0, 1.0]])
+    spec = PermutationSpec.parse({"v": ["a{2 s0} * b[a]{-s2}"]}, {"a": 3, "b[a]": 2})
+    found = multiply({"v": leaf}, spec, {"s0": np.array([1.0, 2.0, 3.0]), "s2": numbers})["v"]
+    assert np.allclose(found, (leaf.reshape(3, 2) * np.array([[1.0], [4.0], [9.0]]) / numbers).reshape(-1))
+    assert PermutationSpec.from_json(spec.to_json()) == spec
 
 
 @LAW

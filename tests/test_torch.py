@@ -13,6 +13,7 @@ from bayesin.trees import flatten
 
 pytestmark = pytest.mark.promotes
 KEY = jax.random.key(0)
+STATISTICS = ("running_mean", "running_var")
 WITHOUT = "torch and torchax are not installed: pip install 'bayesin[torch]'"
 
 
@@ -102,6 +103,25 @@ def test_a_state_dict_comes_back_strictly_with_both_names_of_a_tied_weight(torch
     ):
         with pytest.raises(ModelError, match=message):
             models.to_torch(broken, net)
+
+
+def test_a_part_with_two_names_is_one_part_in_every_call(torch):
+    """As the embedding of an encoder and a decoder; here with running statistics, which are one part's, too."""
+    first, second, head = (torch.nn.Linear(3, 3, bias=False) for _ in range(3))
+    head.weight = first.weight
+    norm = torch.nn.BatchNorm1d(3)
+    net = torch.nn.Sequential(torch.nn.Sequential(first, norm), second, torch.nn.Sequential(first, norm), head).eval()
+    x = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    model = models.from_torch(net, x)
+    params = model.init(KEY)
+    assert set(params) == {"0.0.weight", "1.weight", *(f"0.1.{n}" for n in ("weight", "bias", *STATISTICS))}
+    for _ in range(2):
+        with torch.no_grad():
+            np.testing.assert_allclose(model.apply(params, x), net(torch.tensor(x)).numpy(), rtol=1e-5, atol=1e-6)
+    state = models.to_torch(jax.tree.map(lambda leaf: leaf + 1, params), net)
+    net.load_state_dict(state, strict=True)
+    for name in ("weight", *STATISTICS):
+        np.testing.assert_array_equal(state[f"2.1.{name}"].numpy(), params[f"0.1.{name}"] + 1)
 
 
 def test_fits_train_in_training_mode_with_fresh_members_and_dropout(torch, net):

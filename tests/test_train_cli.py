@@ -10,6 +10,7 @@ from bayesin.cli.main import main
 from bayesin.cli.parsing import field_texts
 from bayesin.cli.train import Train
 from bayesin.inference import VI, Training
+from cli_toys import status_of
 
 TINY = ["train", "--width", "8", "--depth", "1", "--limit", "200", "--batch", "50", "--test-samples", "4"]
 
@@ -23,6 +24,8 @@ def test_train_prints_a_table_and_writes_a_run(tmp_path, capsys):
     assert main([*TINY, "--epochs", "3", "--members", "2", "--out", str(tmp_path / "run"), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["reused"] and len(found["members"]) == 2 and found["memory"]["member"] > 0
+    kind, state, says = status_of(capsys, tmp_path / "run")
+    assert (kind, state) == ("train", "done") and says.startswith("vi: mlp of width 8 on digits, ")
     assert main([*TINY, "--epochs", "4", "--members", "2", "--out", str(tmp_path / "run")]) == 2
     assert "epochs 3, not 4" in capsys.readouterr().err.replace("\n", " ")
 

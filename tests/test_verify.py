@@ -1,5 +1,8 @@
 """The verifier refuses every planted error, however small, and names the group and the tensor."""
 
+import sys
+import warnings
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -269,6 +272,24 @@ def test_a_group_that_could_be_wrong_unseen_is_said_to_be_inconclusive():
     for checked in (spec, edited(spec, "up", 1, 0, None)):  # the right one, and a wrong one that passes
         with pytest.warns(InconclusiveWarning, match=rf"1 of 3 groups \({faint}\) could be wrong.*pass trained"):
             assert bayesin.verify(apply, params, X, checked, key=KEY) < 2e-5
+
+
+@pytest.mark.parametrize("faint, seen", [(1.0, True), (1e-9, True), (1e-15, False)])
+def test_breaks_are_looked_for_in_single_precision_first_and_then_in_double(faint, seen, monkeypatch):
+    """Where single precision shows a break, where only double precision does, and where neither."""
+    monkeypatch.setattr(sys.modules["bayesin.symmetry.verify"], "GROUPS_FOR_SINGLE", 1)
+
+    def apply(p, x):
+        h = jax.lax.conv(x[:, None, :, None], p["conv"], (1, 1), "SAME")
+        return jnp.tanh(h).mean((2, 3)) @ p["head"] + faint * jnp.tanh(x @ p["up"]) @ p["down"]
+
+    params = weights(conv=(6, 1, 3, 1), head=(6, 3), up=(5, 4), down=(4, 3))
+    spec, broken = bayesin.discover(apply, params, X), []
+    with warnings.catch_warnings(record=True) as raised:
+        warnings.simplefilter("always")
+        bayesin.verify(apply, params, X, spec, key=KEY, trials=1, on_group=lambda *done: broken.append(done))
+    assert [issubclass(one.category, InconclusiveWarning) for one in raised] == [True] * (not seen)
+    assert broken == [(1, 2), (2, 2)]
 
 
 def test_an_index_that_is_not_there_is_caught():

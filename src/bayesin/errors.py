@@ -2,6 +2,13 @@
 
 A message is one line that says what is wrong, where, and what to do about it. The command line prints
 it without a traceback and leaves with `exit_code`: 2 when the input was at fault, 1 when the work was.
+
+Example:
+    >>> try:
+    ...     raise ConfigError("a learning rate of -1; it must be positive")
+    ... except BayesinError as error:
+    ...     print(error, error.exit_code)
+    a learning rate of -1; it must be positive 2
 """
 
 import difflib

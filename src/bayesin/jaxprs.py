@@ -107,7 +107,11 @@ def equations(jaxpr: Jaxpr) -> Iterator[JaxprEqn]:
 
 def has_convolution(apply: Apply, params: Tree, x: Any) -> bool:
     """Whether a convolution stands anywhere in the network; vmapped over weights it becomes a slow grouped one."""
-    jaxpr = jax.make_jaxpr(apply)(params, x).jaxpr
+    return convolves(jax.make_jaxpr(apply)(params, x).jaxpr)
+
+
+def convolves(jaxpr: Jaxpr) -> bool:
+    """Whether a convolution stands anywhere in a program."""
     return any(equation.primitive.name == "conv_general_dilated" for equation in equations(jaxpr))
 
 
@@ -167,19 +171,42 @@ def values(apply: Apply, params: Tree, x: Any) -> list[Any]:
     """
     computed: list[Any] = []
 
-    def step(place: int, equation: JaxprEqn, inputs: list[Any]) -> list[Any]:
-        inner = _transparent(equation)
-        if inner is not None:
-            return interpret(inner.jaxpr, inner.consts, inputs, step)
-        primitive = equation.primitive
-        outputs = primitive.bind(*inputs, **primitive.get_bind_params(equation.params))
-        outputs = list(outputs) if primitive.multiple_results else [outputs]
+    def step(equation: JaxprEqn, inputs: list[Any]) -> list[Any]:
+        outputs = evaluate(equation, inputs)
         computed.extend(outputs)
         return outputs
 
-    closed = trace(apply, params, x)
-    interpret(closed.jaxpr, closed.consts, [*jax.tree.leaves(params), *jax.tree.leaves(x)], step)
+    follow(apply, params, x, [*jax.tree.leaves(params), *jax.tree.leaves(x)], step)
     return computed
+
+
+def evaluate(equation: JaxprEqn, inputs: Sequence[Any]) -> list[Any]:
+    """Returns what one equation makes of arrays."""
+    outputs = equation.primitive.bind(*inputs, **equation.primitive.get_bind_params(equation.params))
+    return list(outputs) if equation.primitive.multiple_results else [outputs]
+
+
+def follow(
+    apply: Apply,
+    params: Tree,
+    x: Any,
+    inputs: Sequence[Any],
+    step: Callable[[JaxprEqn, list[Any]], list[Any]],
+    constant: Callable[[Any], Any] = lambda value: value,
+) -> list[Any]:
+    """Follows `apply(params, x)`, calls entered, from what is carried for each leaf of both to what for its outputs.
+
+    `step` makes the outputs of an equation that is no call from its inputs.
+    """
+
+    def enter(place: int, equation: JaxprEqn, carried: list[Any]) -> list[Any]:
+        inner = _transparent(equation)
+        if inner is None:
+            return step(equation, carried)
+        return interpret(inner.jaxpr, [constant(value) for value in inner.consts], carried, enter, constant)
+
+    closed = trace(apply, params, x)
+    return interpret(closed.jaxpr, [constant(value) for value in closed.consts], inputs, enter, constant)
 
 
 class Step(NamedTuple):
@@ -197,18 +224,41 @@ def steps(apply: Apply, params: Tree, x: Any) -> list[Step]:
     """Returns how each of the `values` came about, in the same order, without computing anything."""
     taken: list[Step] = []
 
-    def step(place: int, equation: JaxprEqn, inputs: list[int]) -> list[int]:
-        inner = _transparent(equation)
-        if inner is not None:
-            return interpret(inner.jaxpr, [CONSTANT] * len(inner.consts), inputs, step, lambda value: CONSTANT)
+    def step(equation: JaxprEqn, inputs: list[int]) -> list[int]:
         first = len(taken)
         taken.extend(Step(equation.primitive.name, tuple(inputs), equation.params) for _ in equation.outvars)
         return list(range(first, len(taken)))
 
-    closed = trace(apply, params, x)
     inputs = [PARAMETER] * len(jax.tree.leaves(params)) + [INPUT] * len(jax.tree.leaves(x))
-    interpret(closed.jaxpr, [CONSTANT] * len(closed.consts), inputs, step, lambda value: CONSTANT)
+    follow(apply, params, x, inputs, step, lambda value: CONSTANT)
     return taken
+
+
+def order_of_use(apply: Apply, params: Tree, x: Any) -> list[str]:
+    """Returns the paths of the parameters in the order in which the computation meets them; unused ones come last.
+
+    A parameter is met where it, or what was made of parameters alone, is joined to something that depends on `x`.
+
+    Example:
+        >>> params = {"head": np.ones((4, 2)), "stem": np.ones((3, 4))}
+        >>> order_of_use(lambda p, x: x @ p["stem"] @ p["head"], params, np.ones((1, 3)))
+        ['stem', 'head']
+    """
+    paths, met = list(flatten(params)), dict[int, None]()
+
+    def step(place: int, equation: JaxprEqn, inputs: list[Any]) -> list[Any]:
+        inner = _transparent(equation)
+        if inner is not None:
+            return interpret(inner.jaxpr, [frozenset()] * len(inner.consts), inputs, step, lambda value: frozenset())
+        made_of = frozenset[int]().union(*(one for one in inputs if one is not None))
+        if None in inputs:
+            met.update(dict.fromkeys(sorted(made_of)))
+        return [None if None in inputs else made_of] * len(equation.outvars)
+
+    closed = trace(apply, params, x)
+    inputs = [*(frozenset([number]) for number in range(len(paths))), *(None for _ in jax.tree.leaves(x))]
+    interpret(closed.jaxpr, [frozenset()] * len(closed.consts), inputs, step, lambda value: frozenset())
+    return [paths[number] for number in dict.fromkeys([*met, *range(len(paths))])]
 
 
 def _transparent(equation: JaxprEqn) -> ClosedJaxpr | None:

@@ -44,7 +44,15 @@ _HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 
 @runtime_checkable
 class Likelihood(Protocol):
-    """What every likelihood has; a frozen, hashable value."""
+    """What every likelihood has; a frozen, hashable value.
+
+    Example:
+        >>> class Poisson:  # one of your own: a method and nothing else
+        ...     def log_likelihood(self, outputs, targets):
+        ...         return targets * outputs[..., 0] - jnp.exp(outputs[..., 0])
+        >>> Poisson().log_likelihood(jnp.zeros((2, 1)), jnp.array([0, 3])).tolist()
+        [-1.0, -1.0]
+    """
 
     def log_likelihood(
         self, outputs: Float[Array, "batch ..."], targets: Num[Array, "batch ..."]
@@ -55,7 +63,12 @@ class Likelihood(Protocol):
 
 @dataclass(frozen=True)
 class Categorical:
-    """Classification: outputs are logits, targets whole labels."""
+    """Classification: outputs are logits, targets whole labels.
+
+    Example:
+        >>> [round(float(one), 4) for one in Categorical().log_likelihood(jnp.zeros((2, 4)), jnp.array([0, 3]))]
+        [-1.3863, -1.3863]
+    """
 
     score_name = "accuracy"
     target_dtype = np.int32

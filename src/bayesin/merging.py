@@ -5,8 +5,7 @@ Half-way between networks that are alike but not equal a unit varies less than i
 unit gets the average of the means and spreads that it has in the members (`rescaling.py`), folded into parameters.
 So the result is a posterior like any other, of the size of one.
 
-Costs of weights move all members onto their barycentre (`align_many`). A cost that looks at data, as `Activations`
-and `Blend` do, compares two networks at a time: there the first member stays and the others are moved onto it.
+All members are moved onto their common middle by any cost (`align_many`), so that none of them is the reference.
 
 References: Ainsworth et al. 2023 (merging points); Jordan et al. 2023 (REPAIR).
 """
@@ -20,8 +19,8 @@ from jaxtyping import Array, Shaped
 
 from .errors import ConfigError, PosteriorError
 from .jaxprs import Apply
-from .matching import align, align_many, barycentre
-from .matching.costs import CostLike, Means, Wasserstein, as_cost, name_of
+from .matching import align_many, barycentre
+from .matching.costs import CostLike, name_of
 from .paths import as_gaussian
 from .posteriors import Gaussian, Posterior, is_posterior
 from .randomness import PRNGKey, check_key
@@ -31,7 +30,15 @@ from .trees import Tree
 
 
 class Merged(eqx.Module):
-    """One posterior in place of several, and what it was made of."""
+    """One posterior in place of several, and what it was made of.
+
+    Example:
+        >>> spec = PermutationSpec.parse({"w": ["2", "g0"]}, {"g0": 3})
+        >>> w = np.array([[1.0, 2.0, 3.0], [3.0, 1.0, 2.0]])
+        >>> merged = merge([{"w": w}, {"w": w[:, ::-1]}], spec, key=jax.random.key(0))
+        >>> merged.perms[1]["g0"].tolist(), merged.rescaled
+        ([2, 1, 0], False)
+    """
 
     posterior: Gaussian | Tree  # in the middle, rescaled where inputs were given; a point where all members are
     average: Gaussian | Tree  # the same before it was rescaled
@@ -89,7 +96,8 @@ def merge(
         raise ConfigError("rescaling on x= needs apply=, the network")
     for posterior in posteriors:
         as_gaussian(posterior)  # refuses others
-    perms, members = _aligned(posteriors, spec, as_cost(cost), key, tuple(exclude))
+    together = align_many(posteriors, spec, key=key, cost=cost, exclude=exclude)
+    members = together.posteriors
     middle = barycentre(members)
     rescaled = middle
     if x is not None and apply is not None:
@@ -100,22 +108,7 @@ def merge(
         posterior=rescaled.mean if points else rescaled,
         average=middle.mean if points else middle,
         members=members,
-        perms=perms,
+        perms=together.perms,
         cost=name_of(cost),
         rescaled=x is not None,
     )
-
-
-def _aligned(
-    posteriors: Sequence[Posterior | Tree],
-    spec: PermutationSpec,
-    cost: CostLike,
-    key: PRNGKey,
-    exclude: tuple[str, ...],
-) -> tuple[list[Perms], list[Posterior | Tree]]:
-    if isinstance(cost, Wasserstein | Means):
-        together = align_many(posteriors, spec, key=key, cost=cost, exclude=exclude)
-        return together.perms, together.posteriors
-    first, *others = posteriors
-    moved = [align(first, other, spec, key=key, cost=cost, exclude=exclude) for other in others]
-    return [spec.identity(), *(one.perms for one in moved)], [first, *(one.posterior for one in moved)]

@@ -30,7 +30,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, Inexact
-from scipy.optimize import linear_sum_assignment
 
 from .errors import ConfigError, ModelError, PosteriorError
 from .posteriors import Gaussian, LowRankGaussian, Posterior, Samples, is_posterior
@@ -186,6 +185,8 @@ def _partners(p: Samples, q: Samples) -> tuple[Samples, Samples]:
     # Σ |a_i − b_π(i)|² is least where Σ ⟨a_i, b_π(i)⟩ is largest; what all members share would drown the differences.
     rows = [[np.asarray(row, np.float64) for row in _rows(tree)] for tree in (start, end)]
     alike = sum((a - a.mean(0)) @ (b - b.mean(0)).T for a, b in zip(*rows, strict=True))
+    from scipy.optimize import linear_sum_assignment  # slow to import, and seldom needed
+
     order = linear_sum_assignment(-np.asarray(alike))[1]
     return Samples(start), Samples(jax.tree.map(lambda leaf: leaf[order], end))
 

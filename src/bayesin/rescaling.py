@@ -11,7 +11,11 @@ The map is folded into parameters (`symmetry/unit_maps.py`), stds scaled along, 
 posterior like any other. A site that has no parameters of its own, such as the sum of a residual stream, follows from
 those that have. Correcting one site changes what comes after it, so they are corrected one after the other, in the
 order of evaluation, each measured after those before it: all at once overshoots, and left a ResNet20 worse than it
-was. The data need no labels. The ends are left as they are, to the bit.
+was. Where all inputs and draws fit into memory at once this takes one pass: at every site the units are measured, and
+what goes on from there is what the map makes of them. That is exact where a map acts at its site alone, which a
+second pass over the result checks; else, and where memory does not suffice, there is a pass for each site. So there is
+on accelerators, where passes are cheap and one program with all statistics in it compiles for minutes. The data need
+no labels. The ends are left as they are, to the bit.
 
 With labels the same maps are then fitted to the loss, some 0.3 % of the parameters; so are those of the ends, lest a
 path seem better than its ends for having been trained.
@@ -21,7 +25,7 @@ References: Jordan et al. 2023 (REPAIR, for points).
 
 import math
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -32,18 +36,20 @@ from jaxtyping import Array, Float, Shaped
 
 from .chunks import Chunks
 from .errors import ConfigError, DataError, PosteriorError
-from .jaxprs import Apply, hashable
+from .jaxprs import Apply, activation_bytes, evaluate, follow, hashable
 from .likelihoods import Likelihood, LikelihoodLike, as_likelihood, check_outputs
 from .matching import draws_of, site_chunks
 from .paths import as_gaussian
 from .posteriors import Gaussian, Posterior
 from .randomness import PRNGKey, check_key
-from .symmetry import PermutationSpec, UnitMap, apply_unit_maps, discover, find_sites, find_unit_maps
+from .symmetry import PermutationSpec, Site, Sites, UnitMap, apply_unit_maps, discover, find_sites, find_unit_maps
 from .trees import Tree
 
 MEASURED = 2_000  # inputs at most on which units are measured; the fit to labels uses all
+ONE_PASS_BYTES, LIVE = 6 << 30, 8  # memory that one pass may take; values of the largest size that live at once
+CLOSE = 0.05  # of the units' typical spread: by how much their moments may be off after one pass
 LARGEST = 20.0  # factor; a unit that all but died on the way is not blown up beyond it
-BATCH, RATE = 250, 1e-2  # of the fit to labels
+RATE = 1e-2  # of the fit to labels
 
 Path = Callable[[float], Any]
 UnitMoments = list[tuple[np.ndarray, np.ndarray]]  # mean and spread of every unit, for each site
@@ -88,6 +94,7 @@ def rescale(
     spec: PermutationSpec | None = None,
     labels: Shaped[Array | np.ndarray, "examples ..."] | None = None,
     steps: int = 300,
+    batch: int = 250,
     likelihood: LikelihoodLike = "categorical",
 ) -> Rescaled:
     """Returns the path on which every unit has the mean and spread that the two ends have there, interpolated.
@@ -101,6 +108,7 @@ def rescale(
         spec: the groups of units; discovered where it is not given.
         labels: with them the maps are fitted to the loss as well, at every τ and at the ends.
         steps: of that fit.
+        batch: examples of each step.
         likelihood: of the labels.
 
     Raises:
@@ -120,8 +128,8 @@ def rescale(
         >>> bool(jnp.allclose(hidden[1], (hidden[0] + hidden[2]) / 2, rtol=1e-4))
         True
     """
-    if steps < 1:
-        raise ConfigError(f"steps starts at 1, not {steps}")
+    if steps < 1 or batch < 1:
+        raise ConfigError(f"steps and batch start at 1, not {steps} and {batch}")
     mean = as_gaussian(path(0.0)).mean
     network = _network(apply, mean, x, spec, key, samples)
     fit = None
@@ -131,7 +139,7 @@ def rescale(
             raise DataError(f"need as many labels as inputs, not {len(labels)} and {len(network.x)}")
         chosen = as_likelihood(likelihood)
         check_outputs(chosen, network.apply, mean, (network.x, labels))
-        fit = _Labels(network, labels, steps, chosen)
+        fit = _Labels(network, labels, steps, batch, chosen)
     return Rescaled(path, network, fit)
 
 
@@ -170,7 +178,7 @@ class _Network:
     """A network, the data on which its units are measured, and the parameters that map them."""
 
     def __init__(self, apply: Apply, params: Tree, x: np.ndarray, spec: PermutationSpec, key: PRNGKey, samples: int):
-        self.apply, self.spec, self.x, self.key, self.samples = apply, spec, x, key, samples
+        self.apply, self.params, self.spec, self.x, self.key, self.samples = apply, params, spec, x, key, samples
         # The program that `costs.Activations` runs as well: it computes a few sites too many, and is compiled once.
         self.sites = find_sites(apply, params, x, spec).joined
         self.unit_maps = find_unit_maps(self.sites, params, x, spec)
@@ -188,7 +196,29 @@ class _Network:
         return [_mean_and_spread(part) for part in totals or ()]
 
     def rescaled(self, point: Gaussian, wanted: UnitMoments) -> Gaussian:
-        """The posterior whose units have these moments, corrected site after site."""
+        """The posterior whose units have these moments: in one pass where that is possible and exact."""
+        found = self._in_one_pass(point, wanted) if self._fits() else None
+        return self._site_after_site(point, wanted) if found is None else found
+
+    def _fits(self) -> bool:
+        """Whether one pass pays, and what a few layers compute for all inputs and draws stays in memory."""
+        if jax.default_backend() != "cpu":
+            return False
+        mean = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf), leaf.dtype), self.params)
+        of_example = activation_bytes(self.apply, mean, self.x[:1])
+        return LIVE * of_example * len(self.x[:MEASURED]) * max(1, self.samples) <= ONE_PASS_BYTES
+
+    def _in_one_pass(self, point: Gaussian, wanted: UnitMoments) -> Gaussian | None:
+        """Corrects every site as it is computed; None where the result does not have the moments."""
+        draws = draws_of(point, self.samples, self.key, 0)
+        program = _Pass(self.apply, self.sites, self.unit_maps)
+        goals = [tuple(jnp.asarray(part, jnp.float32) for part in of_site) for of_site in wanted]
+        found = self.mapped(point, list(_one_pass(program, draws, self.x[:MEASURED], goals)))
+        reached = self.moments(found)
+        return found if all(map(_close, reached, wanted)) else None
+
+    def _site_after_site(self, point: Gaussian, wanted: UnitMoments) -> Gaussian:
+        """Corrects one site after the other, each measured in a pass of its own."""
         for number, then in enumerate(wanted):
             (now,) = self.moments(point, number)
             point = self.mapped(point, [_map(now, then)], number)
@@ -207,6 +237,71 @@ def _sums(value: Array, weight: Array) -> Float[Array, "3 units"]:
     total = jnp.einsum("epu,e->u", rows, weight, precision="highest")
     squares = jnp.einsum("epu,e->u", jnp.square(rows), weight, precision="highest")
     return jnp.stack([jnp.full(units, jnp.sum(weight) * rows.shape[1]), total, squares])
+
+
+class _Pass(NamedTuple):
+    """What the program that corrects all sites depends on."""
+
+    apply: Apply
+    sites: Sites
+    unit_maps: tuple[UnitMap, ...]
+
+
+@partial(jax.jit, static_argnums=0)
+def _one_pass(
+    program: _Pass, draws: list[Tree], x: Array, wanted: list[tuple[Array, Array]]
+) -> list[tuple[Array, Array]]:
+    """The maps that give units these moments, each measured behind those before it; all draws go side by side."""
+    sites = {program.sites.sites[unit_map.site]: at for at, unit_map in enumerate(program.unit_maps)}
+    by_value = {site.number: (site, at) for site, at in sites.items()}
+    maps: dict[int, tuple[Array, Array]] = {}
+    number = 0
+
+    def step(equation: Any, inputs: list[tuple[Array, ...]]) -> list[tuple[Array, ...]]:
+        nonlocal number
+        each = [evaluate(equation, [value[draw] for value in inputs]) for draw in range(len(draws))]
+        outputs = [tuple(of_draw) for of_draw in zip(*each, strict=True)]
+        for at, values in enumerate(outputs):
+            if number in by_value:
+                site, which = by_value[number]
+                a, b = maps[which] = _map_to(values, site, wanted[which])
+                outputs[at] = tuple(_on_units(value, site, a, b) for value in values)
+            number += 1
+        return outputs
+
+    flats = [jax.tree.leaves(params) for params in draws]
+    inputs = [*zip(*flats, strict=True), *((leaf,) * len(draws) for leaf in jax.tree.leaves(x))]
+    follow(program.apply, draws[0], x, inputs, step, lambda value: (value,) * len(draws))
+    return [maps[at] for at in range(len(wanted))]
+
+
+def _map_to(values: tuple[Array, ...], site: Site, wanted: tuple[Array, Array]) -> tuple[Array, Array]:
+    """`_map` of units whose values, in all draws, are at hand."""
+    rest = tuple(axis for axis in range(values[0].ndim) if axis not in site.axes)
+    wide = [value.astype(jnp.float32) for value in values]
+    mean = sum(value.mean(rest, keepdims=True) for value in wide) / len(wide)
+    variance = sum(jnp.square(value - mean).mean(rest, keepdims=True) for value in wide) / len(wide)
+    mean, spread = (jnp.moveaxis(part, site.axes, range(-len(site.axes), 0)).reshape(-1) for part in (mean, variance))
+    spread = jnp.sqrt(spread)
+    alive = spread > 1e-6 * (jnp.abs(mean) + 1e-6)
+    a = jnp.where(alive, wanted[1] / jnp.where(alive, spread, 1.0), 1.0)
+    a = jnp.clip(a, 1 / LARGEST, LARGEST)
+    return a, wanted[0] - a * mean
+
+
+def _on_units(value: Array, site: Site, a: Array, b: Array) -> Array:
+    """`a · value + b`, an a and b for each unit."""
+    units = [value.shape[axis] for axis in site.axes]
+    last = jnp.moveaxis(value, site.axes, range(-len(units), 0)).astype(jnp.float32)
+    mapped = last * a.reshape(units) + b.reshape(units)
+    return jnp.moveaxis(mapped, range(-len(units), 0), site.axes).astype(value.dtype)
+
+
+def _close(reached: tuple[np.ndarray, np.ndarray], wanted: tuple[np.ndarray, np.ndarray]) -> bool:
+    """Whether units have their moments, but for a few whose map was bounded and for rounding."""
+    typical = np.sqrt(np.mean(np.square(wanted[1]))) + 1e-30
+    gaps = [np.sqrt(np.mean(np.square(now - then))) for now, then in zip(reached, wanted, strict=True)]
+    return max(gaps) <= CLOSE * typical
 
 
 def _weighted(moments: Sequence[UnitMoments], weights: Sequence[float]) -> UnitMoments:
@@ -254,8 +349,8 @@ class _Program(NamedTuple):
 class _Labels:
     """The fit of unit maps to labels, from the identity, by Adam with a falling rate; the same batches at every τ."""
 
-    def __init__(self, network: _Network, labels: np.ndarray, steps: int, likelihood: Likelihood):
-        self.x, self.labels, self.steps = network.x, labels, steps
+    def __init__(self, network: _Network, labels: np.ndarray, steps: int, batch: int, likelihood: Likelihood):
+        self.x, self.labels, self.steps, self.batch = network.x, labels, steps, batch
         self.program = _Program(network.apply, likelihood, network.spec, network.unit_maps, steps)
         self.key = jax.random.fold_in(network.key, 1)
 
@@ -264,7 +359,7 @@ class _Labels:
         step, optimiser = _step(self.program)
         # In units of each unit's own spread all steps are of one size.
         fitted = [(jnp.zeros_like(spread), jnp.zeros_like(spread)) for spread in spreads]
-        state, order = optimiser.init(fitted), _batches(len(self.x), self.steps)
+        state, order = optimiser.init(fitted), _batches(len(self.x), self.steps, self.batch)
         for number, batch in enumerate(order):
             noise = jax.random.fold_in(self.key, number)
             fitted, state = step(fitted, state, point, spreads, self.x[batch], self.labels[batch], noise)
@@ -296,9 +391,9 @@ def _as_maps(fitted: Maps, spreads: list[Array]) -> Maps:
     return [(jnp.exp(log_a), b * spread) for (log_a, b), spread in zip(fitted, spreads, strict=True)]
 
 
-def _batches(examples: int, steps: int) -> list[np.ndarray]:
+def _batches(examples: int, steps: int, batch: int) -> list[np.ndarray]:
     """Every example once before any comes again."""
-    draws, size = np.random.default_rng(0), min(BATCH, examples)
+    draws, size = np.random.default_rng(0), min(batch, examples)
     epochs = math.ceil(steps * size / (examples - examples % size))
     order = [
         np.split(draws.permutation(examples)[: examples - examples % size], examples // size) for _ in range(epochs)

@@ -129,6 +129,14 @@ def test_the_matching_plays_sweep_by_sweep(browser, path):
     assert button.inner_text() == "Pause"
     page.wait_for_timeout(3 * 650 + 900)
     assert button.inner_text() == "Play" and page.locator(".sweeps output").inner_text() == "after"
+    page.emulate_media(reduced_motion="reduce")  # a press is a step, and nothing moves by itself
+    for step in (0, 1):
+        button.click()
+        page.wait_for_timeout(100)
+        assert button.inner_text() == "Next step" and page.locator("#sweep").input_value() == str(step)
+    page.wait_for_timeout(900)
+    assert page.locator("#sweep").input_value() == "1"
+    page.emulate_media(reduced_motion="no-preference")
     assert browser.problems == []
 
 

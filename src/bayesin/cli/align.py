@@ -1,5 +1,7 @@
 """`bayesin align`: move one posterior's units onto another's, and check that its function stayed."""
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,13 +14,17 @@ from ..lab.runs import (
     AlignedPair,
     CostName,
     ModelChoice,
+    PosteriorFile,
     PosteriorPair,
     align_pair,
     find_posterior,
     load_pair,
+    search_numbers,
+    spec_of,
 )
 from ..randomness import seed_key
-from ..store import save_alignment, save_posterior
+from ..store import align_files, save_alignment, save_posterior
+from ..symmetry import PermutationSpec
 from .main import Common
 from .output import Output
 from .output_dir import result_folder
@@ -51,6 +57,9 @@ class Align(ModelChoice, Common):
     """Seed of the visiting order and the random starts."""
     spec: Path | None = None
     """Permutation spec (JSON); by default the one in the files, else it is discovered."""
+    stream: bool = False
+    """For networks larger than memory: read both files a block at a time, and write the moved one a tensor at a time.
+    The files must hold the spec, or --spec; the function is not compared."""
     force: bool = False
     """Replace results of an earlier alignment."""
 
@@ -58,6 +67,8 @@ class Align(ModelChoice, Common):
         if not self.target or not self.source or self.out is None:
             raise ConfigError("needs two posteriors and a place: bayesin align TARGET SOURCE --out FOLDER")
         target, source = find_posterior(self.target), find_posterior(self.source)
+        if self.stream:
+            return self._stream(out, target, source)
         with result_folder(self.out, FILES, [target.path, source.path], force=self.force) as place:
             pair = load_pair(target, source, self, spec=self.spec, data_needed=self.cost in BY_DATA)
             search = {"cost": self.cost, "restarts": self.restarts, "max_sweeps": self.max_sweeps, "key": self.key}
@@ -67,6 +78,38 @@ class Align(ModelChoice, Common):
             metadata = source.metadata | {"aligned_to": str(target.path)}
             save_posterior(place / FILES[1], aligned.alignment.posterior, spec=pair.spec, metadata=metadata)
         show_alignment(out, aligned)
+        alignment_to, moved_to = (self.out / name for name in FILES)
+        out.line(f"Wrote {moved_to} and {alignment_to}")
+        return {"posterior": str(moved_to), "alignment": str(alignment_to)} | settings
+
+    def _stream(self, out: Output, target: PosteriorFile, source: PosteriorFile) -> dict[str, Any]:
+        """The same from file to file, without the network."""
+        if self.cost in BY_DATA or self.model is not None:
+            raise ConfigError("--stream compares weights alone; leave out --model, and take another --cost")
+        if self.out is None or target.member is not None or source.member is not None:
+            raise ConfigError("--stream takes whole posteriors, and a place: --out FOLDER")
+        spec = spec_of(target, source, path=self.spec)
+        if spec is None:
+            raise ConfigError("--stream needs the permutation spec: no file holds one; use --spec")
+        search = {"cost": self.cost, "restarts": self.restarts, "max_sweeps": self.max_sweeps}
+        with result_folder(self.out, FILES, [target.path, source.path], force=self.force) as place:
+            with out.progress("aligning", None) as bar:
+                found = align_files(
+                    target.path,
+                    source.path,
+                    place / FILES[1],
+                    key=seed_key(self.key),
+                    spec=spec,
+                    metadata=source.metadata | {"aligned_to": str(target.path)},
+                    on_sweep=lambda sweep: bar.update(0, f"objective {sweep.objective:.6g}"),
+                    **search,
+                )
+            numbers = search_numbers(found)
+            settings = search | {"key": self.key, "target": str(target.path), "source": str(source.path)} | numbers
+            save_alignment(place / FILES[0], found.perms, spec, settings=settings)
+        show_moved(out, found.moved, spec)
+        out.line(f"Objective {found.history[0]:.4g} before, {found.objective:.4g} after")
+        out.line(search_words(numbers))
         alignment_to, moved_to = (self.out / name for name in FILES)
         out.line(f"Wrote {moved_to} and {alignment_to}")
         return {"posterior": str(moved_to), "alignment": str(alignment_to)} | settings
@@ -93,16 +136,28 @@ def align_with_bar(
         )
 
 
-def show_alignment(out: Output, aligned: AlignedPair) -> None:
-    """Prints the table of groups and the lines below it."""
-    pair, numbers = aligned.pair, aligned.numbers
-    moved, sizes = numbers["moved"], pair.spec.sizes
+def show_moved(out: Output, moved: Mapping[str, int], spec: PermutationSpec) -> None:
+    """Prints the table of groups."""
+    sizes = {group: math.prod(spec.perm_shape(group)) for group in spec.sizes}
     rows = [[group, size, moved[group], f"{moved[group] / size:.0%}"] for group, size in sizes.items()]
     rows.append(["all", sum(sizes.values()), sum(moved.values()), ""])
     out.table("Units moved", ["group", "units", "moved", "share"], rows)
-    out.line(f"W2 distance {numbers['w2_before']:.4g} before, {numbers['w2_after']:.4g} after")
+
+
+def search_words(numbers: Mapping[str, Any]) -> str:
+    """How the search went, and how far from the best it can have ended."""
     state = "converged" if numbers["converged"] else "stopped before it converged; raise --max-sweeps"
-    out.line(f"{numbers['sweeps']} sweeps, {state}, {numbers['seconds']:.2f} s; spec {pair.spec_from}")
+    share = f" ({numbers['gap'] / numbers['objective']:.0%})" if numbers["objective"] > 0 else ""
+    bound = f"no permutation lowers the objective of {numbers['objective']:.4g} by more than {numbers['gap']:.3g}"
+    return f"{numbers['sweeps']} sweeps, {state}, {numbers['seconds']:.2f} s; {bound}{share}"
+
+
+def show_alignment(out: Output, aligned: AlignedPair) -> None:
+    """Prints the table of groups and the lines below it."""
+    pair, numbers = aligned.pair, aligned.numbers
+    show_moved(out, numbers["moved"], pair.spec)
+    out.line(f"W2 distance {numbers['w2_before']:.4g} before, {numbers['w2_after']:.4g} after")
+    out.line(f"{search_words(numbers)}; spec {pair.spec_from}")
     if numbers["function_change"] is None:
         out.warn("nothing names the model, so that its function was not compared; --model and --data do")
     else:

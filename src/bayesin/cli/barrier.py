@@ -26,6 +26,7 @@ from ..lab.runs import (
     rescaled_path,
 )
 from ..likelihoods import Categorical, Likelihood, Normal
+from ..models import Model
 from ..paths import geodesic, mixture
 from ..randomness import seed_key
 from .align import align_with_bar, show_alignment
@@ -149,16 +150,8 @@ class Barrier(ModelChoice, Common):
         sets["train"] = Measured(data.x_train, data.y_train, self.samples)
         sets = {name: examples for name, examples in sets.items() if self.sets in ("both", name)}
         self._announce(out, measured, [examples.x for examples in sets.values()], len(paths))
-        with out.progress("measuring", None) as bar:
-            return measure_barriers(
-                paths,
-                measured.model.apply,
-                sets,
-                key=seed_key(self.key),
-                taus=self.taus,
-                on_point=lambda done, points, note: bar.update(done, note, points),
-                likelihood=self._likelihood(data),
-            )
+        options = {"key": self.key, "taus": self.taus, "likelihood": self._likelihood(data)}
+        return measure_with_bar(out, paths, measured.model, sets, **options)
 
     def _announce(self, out: Output, measured: MeasuredPair, inputs: list[Any], paths: int) -> None:
         samples = 1 if measured.points else self.samples
@@ -204,6 +197,15 @@ class Barrier(ModelChoice, Common):
         if self.noise is None or not self.noise > 0:
             raise ConfigError("a regression needs --noise, the standard deviation of its likelihood")
         return Normal(self.noise)
+
+
+def measure_with_bar(
+    out: Output, paths: dict[str, Any], model: Model, sets: dict[str, Measured], *, key: int, **options: Any
+) -> dict[str, dict[str, BarrierCurve]]:
+    """Measures every path on every set while a bar shows the loss."""
+    with out.progress("measuring", None) as bar:
+        told = lambda done, points, note: bar.update(done, note, points)  # noqa: E731
+        return measure_barriers(paths, model.apply, sets, key=seed_key(key), on_point=told, **options)
 
 
 def numbers_file(path: Path) -> Path:

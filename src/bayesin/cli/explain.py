@@ -6,7 +6,6 @@ import re
 import sys
 import time
 import warnings
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -17,11 +16,12 @@ import tyro
 from ..data import NAMES, SOURCES, load
 from ..errors import ConfigError, InconclusiveWarning, LeftBehindWarning, did_you_mean
 from ..files import write_bytes
+from ..jaxprs import order_of_use
 from ..json_files import write_json
 from ..models import WIDTHS, Loaded, build, example_input
 from ..models import load as load_model
 from ..randomness import seed_key
-from ..symmetry import Explanation, GroupLine, PermutationSpec, discover, explain, picture, verify
+from ..symmetry import Explanation, GroupLine, PermutationSpec, discover, explain, fold_names, picture, verify
 from .main import Common
 from .output import Output
 
@@ -64,7 +64,7 @@ class Explain(Common):
     out: Path | None = None
     """Save the spec, a JSON file that can be edited and explained again."""
     svg: Path | None = None
-    """Draw every parameter with its axes, one colour for each group."""
+    """Draw the network as a graph of its layers, one colour for each group."""
     seed: int = 0
     """Of the random parameters, inputs and permutations that verify the spec."""
     no_verify: bool = False
@@ -73,9 +73,9 @@ class Explain(Common):
     def run(self, out: Output) -> dict[str, Any]:
         start = time.perf_counter()
         if self.model.endswith(".json"):
-            spec, checked = PermutationSpec.load(self.model), {}
+            spec, checked, order = PermutationSpec.load(self.model), {}, []
         else:
-            spec, checked = self._discover(out)
+            spec, checked, order = self._discover(out)
         explanation = explain(spec)
         summary = {
             "model": self.model,
@@ -90,7 +90,7 @@ class Explain(Common):
             write_json(self.out, spec.to_json())
             out.line(f"Saved to {self.out}.")
         if self.svg is not None:
-            write_bytes(self.svg, picture(spec).encode())
+            write_bytes(self.svg, picture(spec, order).encode())
             out.line(f"Drawn in {self.svg}.")
         return {
             **summary,
@@ -100,7 +100,7 @@ class Explain(Common):
             "svg": None if self.svg is None else str(self.svg),
         }
 
-    def _discover(self, out: Output) -> tuple[PermutationSpec, dict[str, Any]]:
+    def _discover(self, out: Output) -> tuple[PermutationSpec, dict[str, Any], list[str]]:
         with out.progress("finding the symmetry", None) as bar:
 
             def broken(done: int, groups: int) -> None:
@@ -113,12 +113,13 @@ class Explain(Common):
                     warnings.simplefilter("always")
                     spec = discover(apply, params, x)
                     change = None if self.no_verify else verify(apply, params, x, spec, key=key, on_group=broken)
+                    order = [] if self.svg is None else order_of_use(apply, params, x)
         said = [
             str(one.message) for one in raised if issubclass(one.category, InconclusiveWarning | LeftBehindWarning)
         ]
         for text in said:
             out.warn(text)
-        return spec, {"largest_change": change, "warnings": said}
+        return spec, {"largest_change": change, "warnings": said}, order
 
     def _load(self, key: jax.Array) -> Loaded:
         if ":" in self.model:
@@ -169,7 +170,7 @@ def _show(out: Output, explanation: Explanation, summary: dict[str, Any]) -> Non
     for line in explanation.fixed:
         reasons.setdefault(line.reason or "not said", []).append(f"{line.tensor}: {line.size}")
     fixed = [
-        [reason, len(axes), _readable(axes, FEW if reason in EXPECTED else None)] for reason, axes in reasons.items()
+        [reason, len(axes), fold_names(axes, FEW if reason in EXPECTED else None)] for reason, axes in reasons.items()
     ]
     if fixed:
         out.table("Fixed axes", ["why", "axes", "where, and of which size"], fixed)
@@ -196,39 +197,5 @@ def _rows(explanation: Explanation) -> list[list[Any]]:
         if len(lines) > 1:  # what else stands on the axes has another name in every layer
             tensors = [tensor.partition(" = ")[0] for tensor in tensors]
         outer = [f"{line.permutations} of {' × '.join(line.outer)}" for line in lines if line.outer]
-        rows.append([_readable(line.group for line in lines), first.size, _readable(outer), _readable(tensors)])
+        rows.append([fold_names(line.group for line in lines), first.size, fold_names(outer), fold_names(tensors)])
     return rows
-
-
-def _readable(names: Iterable[str], most: int | None = None) -> str:
-    """Names in one line; those that differ in one number, as of a layer, are one name with all the numbers."""
-    left = list(dict.fromkeys(name.replace("%2F", "/") for name in names))
-    while folded := _fold(left):
-        left = folded
-    more = f" and {len(left) - most} more" if most and len(left) > most else ""
-    return ", ".join(left[:most]) + more
-
-
-def _fold(names: list[str]) -> list[str]:
-    """Puts the largest family of names that differ in one number into one; empty where there is none."""
-    families: dict[tuple[str, str], dict[str, str]] = {}  # (before, after the number) -> {number: name}
-    for name in names:
-        for number in re.finditer(r"(?<![\d\[{,-])\d+(?![\d},-])", name):
-            families.setdefault((name[: number.start()], name[number.end() :]), {})[number[0]] = name
-    (before, after), members = max(families.items(), key=lambda family: len(family[1]), default=(("", ""), {}))
-    if len(members) < 2:
-        return []
-    place = names.index(next(iter(members.values())))
-    left = [name for name in names if name not in members.values()]
-    return [*left[:place], f"{before}{{{_ranges(list(members))}}}{after}", *left[place:]]
-
-
-def _ranges(numbers: list[str]) -> str:
-    """Whole numbers in order, runs of three and more by their ends: 0-8, 12."""
-    runs: list[list[int]] = []
-    for number in sorted(map(int, numbers)):
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs)

@@ -70,7 +70,7 @@ VERBS = {
         "regenerate a figure of the papers, with a verdict on each claim",
         "bayesin reproduce kl --scale smoke",
     ),
-    "status": Verb("status:Status", "show what of a campaign is done, running, failed, left", "bayesin status runs"),
+    "status": Verb("status:Status", "show every run and campaign: done, running, failed", "bayesin status runs"),
     "report": Verb(
         "report:Report", "write the page of one or several runs from their numbers", "bayesin report demo"
     ),

@@ -1,6 +1,8 @@
 """`bayesin reproduce`: a figure or table of the papers, with a verdict on each claim."""
 
 import math
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -8,9 +10,9 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from ..errors import ConfigError
-from ..lab.campaign import Event, task_status, topological_order
+from ..lab.campaign import Event, Task, task_status, topological_order
 from ..lab.machine import use_compilation_cache
-from ..lab.papers import CATALOGUE, SCALES, find, read_reproduction, reproduce, write_reproduction
+from ..lab.papers import CATALOGUE, SCALES, choose_tasks, find, read_reproduction, reproduce, write_reproduction
 from .main import Common
 from .output import Output, warnings_in_one_line
 from .signals import stoppable
@@ -69,11 +71,11 @@ class Reproduce(Common):
         if not self.name:
             raise ConfigError("needs a name: bayesin reproduce kl; --list shows them all")
         self._check_engine()
+        chosen = self._choose()
         use_compilation_cache()
-        names = [*CATALOGUE] if self.name == "all" else [find(self.name).name]
-        shown = {name: self._one(name, out) for name in names}
-        if len(names) == 1:
-            return shown[names[0]]
+        shown = {name: self._one(name, tasks, out) for name, tasks in chosen.items()}
+        if self.name != "all":
+            return shown[self.name]
         return {"reproductions": shown, "exit_code": max(result["exit_code"] for result in shown.values())}
 
     def _check_engine(self) -> None:
@@ -87,13 +89,24 @@ class Reproduce(Common):
         if self.engine == "ray" and (self.minutes is not None or self.workers):
             raise ConfigError("--minutes and --workers are for the local engine; leave them out with --engine ray")
 
-    def _one(self, name: str, out: Output) -> dict[str, Any]:
-        chosen = CATALOGUE[name]
-        tasks = topological_order(chosen.tasks(self.scale))
+    def _choose(self) -> dict[str, Sequence[Task]]:
+        """Figures and their tasks, before anything is said or begun; of `all` those in which --only finds a task."""
+        if self.name != "all":
+            return {find(self.name).name: choose_tasks(self.name, self.scale, self.only)}
+        chosen = {}
+        for name in CATALOGUE:
+            with suppress(ConfigError):
+                chosen[name] = choose_tasks(name, self.scale, self.only)
+        if not chosen:
+            raise ConfigError(f"no task of any figure has {' or '.join(map(repr, self.only))} in its title")
+        return chosen
+
+    def _one(self, name: str, tasks: Sequence[Task], out: Output) -> dict[str, Any]:
+        figure = CATALOGUE[name]
         left = sum(task_status(self.runs / task.name).state != "done" for task in tasks)
         where = "one H200" if self.scale == "paper" else "two cores"
-        about = f"{left} of {len(tasks)} tasks to do, about {chosen.minutes[self.scale]:g} minutes for all on {where}"
-        out.line(f"{name} ({self.scale}): {chosen.claim}; {about}")
+        whole = f"about {figure.minutes[self.scale]:g} minutes for the whole figure on {where}"
+        out.line(f"{name} ({self.scale}): {figure.claim}; {left} of {len(tasks)} tasks to do, {whole}")
         if self.minutes == 0:
             out.line("--minutes 0: nothing new is begun; the figure shows what was done before")
         with warnings_in_one_line(out), stoppable() as stop, out.progress(name, len(tasks)) as bar:

@@ -21,12 +21,11 @@ from ..lab.runs import (
     is_own_checkpoint,
     load_own_pair,
     load_pair,
-    measure_barriers,
 )
 from ..randomness import seed_key
 from ..symmetry import explain
 from .align import align_with_bar
-from .barrier import numbers_file
+from .barrier import measure_with_bar, numbers_file
 from .main import Common
 from .output import Output
 from .output_dir import result_folder
@@ -106,15 +105,7 @@ class Try(Common):
             raise ConfigError("'try' measures classifiers; for a regression use 'bayesin barrier … --noise'")
         kept = first_of_each_class(data.y_test)[:IMAGES]
         sets = {"test": Measured(data.x_test, data.y_test, self.samples, kept)}
-        with out.progress("measuring", None) as bar:
-            return measure_barriers(
-                paths,
-                pair.model.apply,
-                sets,
-                key=seed_key(self.key),
-                taus=self.taus,
-                on_point=lambda done, points, note: bar.update(done, note, points),
-            )
+        return measure_with_bar(out, paths, pair.model, sets, key=self.key, taus=self.taus)
 
     def _page(self, out: Output, place: Path, measured: MeasuredPair, settings: dict[str, Any], clock: Clock) -> str:
         with out.progress("writing the page", None), clock("plane"):

@@ -22,6 +22,7 @@ from ..inference import ChainDiagnostics, Fit, compare_chains, predictions_of, w
 from ..inputs import Inputs, take
 from ..likelihoods import LikelihoodLike
 from ..matching import MatchedSamples, OnRound, align, align_many, identity_of_each, match_activations
+from ..matching.costs import CostLike
 from ..models import Model
 from ..posteriors import FactorGaussian, Gaussian, GaussianMixture, LowRankGaussian
 from ..randomness import PRNGKey, check_key
@@ -42,7 +43,15 @@ Reference = Literal["mean", "first"] | Tree
 
 
 class Compact(eqx.Module):
-    """One posterior in place of many samples, and what it took to get there."""
+    """One posterior in place of many samples, and what it took to get there.
+
+    Example:
+        >>> spec = PermutationSpec.parse({"w": ["2", "g0"]}, {"g0": 3})
+        >>> w = np.array([[1.0, 2.0, 3.0], [3.0, 1.0, 2.0]])
+        >>> found = compact([{"w": np.roll(w, k, 1)} for k in range(3)], spec, key=jax.random.key(0))
+        >>> found.samples, round(found.spread_before, 3), round(found.spread_after, 3)
+        (3, 1.0, 0.0)
+    """
 
     posterior: Folded
     direct: Gaussian  # fitted to the samples as they came, for comparison
@@ -78,6 +87,7 @@ def compact(
     key: PRNGKey,
     reference: Reference | None = None,
     match: Match | None = None,
+    cost: CostLike | None = None,
     family: Family = "diagonal",
     rank: int | None = None,
     components: int | Sequence[int] = 1,
@@ -105,6 +115,8 @@ def compact(
             products) or `"correlations"`. The last two need `x`, and `apply` or `activations`. Where neither match
             nor reference is given: weights to the mean, and for chains (`Draws`, a `Fit` of chains, `chains=`)
             activations to the first where `x` and `apply` are given. `docs/choosing.md` has the numbers.
+        cost: in place of `match`, any of `bayesin.costs`: samples go to the mean by `align_many`, to a reference one
+            by one with `align`.
         family: `"diagonal"`, a `Gaussian` with unbiased stds; or `"lowrank"`, a `LowRankGaussian` whose
             covariance is that of the moved samples (of Gaussians a `FactorGaussian`).
         rank: directions that the low-rank Gaussian keeps; all where not given.
@@ -144,8 +156,10 @@ def compact(
     members, paths = members_of(samples), frozenset(exclude)
     if chains is not None:
         members = members._replace(chains=chains)
+    if cost is not None and match is not None:
+        raise ConfigError("match= and cost= both say what is compared; give one of them")
     functional = members.chains is not None and x is not None and (apply is not None or activations is not None)
-    match, reference = _choice(match, reference, functional)
+    match, reference = _choice(match, reference, functional and cost is None)
     numbers = (components,) if isinstance(components, int) else tuple(components)
     _check_choices(match, family, reference, rank, numbers, scale, len(members.means))
     _check_samples(members.means, spec, paths)
@@ -153,7 +167,7 @@ def compact(
     if not np.isfinite(before.spread):
         raise PosteriorError("a sample holds NaN or an infinity; the fit that made it has diverged")
     if match == "weights":
-        matched = _by_weights(members, spec, reference, key, paths, max_rounds, tolerance, on_round)
+        matched = _by_weights(members, spec, cost, reference, key, paths, max_rounds, tolerance, on_round)
     else:
         if x is None:
             raise ConfigError("matching by activations needs x= and either apply= or activations=")
@@ -219,6 +233,7 @@ def _mixing(
 def _by_weights(
     members: Members,
     spec: PermutationSpec,
+    cost: CostLike | None,
     reference: Reference,
     key: PRNGKey,
     exclude: frozenset[str],
@@ -227,13 +242,14 @@ def _by_weights(
     on_round: OnRound | None,
 ) -> MatchedSamples:
     options: dict[str, Any] = {"key": key, "exclude": exclude}
-    if members.stds is not None:  # the Wasserstein distance compares their spreads too
-        gaussians = members.gaussians
+    if cost is not None or members.stds is not None:
+        options["cost"] = "wasserstein" if cost is None else cost  # which compares the spreads of Gaussians too
+        networks = members.networks
         if _is(reference, "mean"):
-            found = align_many(gaussians, spec, max_sweeps=max_rounds, relative_tolerance=tolerance, **options)
+            found = align_many(networks, spec, max_sweeps=max_rounds, relative_tolerance=tolerance, **options)
             return MatchedSamples(_stacked(found.perms, spec), found.sweeps, found.converged)
-        target = gaussians[0] if _is(reference, "first") else Gaussian.point(_reference(members.means, reference))
-        each = [align(target, one, spec, **options) for one in gaussians]
+        target = networks[0] if _is(reference, "first") else _reference(members.means, reference)
+        each = [align(target, one, spec, **options) for one in networks]
         return MatchedSamples(_stacked([one.perms for one in each], spec), 1, all(one.converged for one in each))
     options["on_round"] = on_round
     if _is(reference, "mean"):

@@ -37,6 +37,11 @@ class Members(NamedTuple):
     low_rank: tuple[OneGaussian, ...] = ()  # the Gaussians themselves, where some have factors
 
     @property
+    def networks(self) -> list[Gaussian] | list[Tree]:
+        """The members one by one: Gaussians, or points where they are samples."""
+        return self.gaussians if self.stds is not None else [self.means[k] for k in range(len(self.means))]
+
+    @property
     def gaussians(self) -> list[Gaussian]:
         """The members as Gaussians; points where they are samples."""
         if self.stds is None:

@@ -68,6 +68,12 @@ def rebase(samples: SampleSet, spec: PermutationSpec, perms: PermsOfEach) -> Sam
         samples: what `compact` was given.
         spec: which axes move together.
         perms: `Compact.perms`.
+
+    Example:
+        >>> spec = PermutationSpec.parse({"w": ["g0"]}, {"g0": 2})
+        >>> samples = Samples({"w": np.array([[1.0, 2.0], [2.0, 1.0]])})
+        >>> rebase(samples, spec, {"g0": np.array([[0, 1], [1, 0]])}).params["w"].tolist()
+        [[1.0, 2.0], [1.0, 2.0]]
     """
     parts = [
         permute(stack, spec, {group: perm[part] for group, perm in perms.items()}) for part, stack in batches(samples)

@@ -53,6 +53,19 @@ def scores(
         data: test inputs and labels.
         key: decides the draws.
         draws: networks drawn from each Gaussian.
+
+    Example:
+        >>> import numpy as np
+        >>> from bayesin import PermutationSpec, compact
+        >>> spec = PermutationSpec.parse({"a": ["1", "g0"], "b": ["g0", "2"]}, {"g0": 2})
+        >>> net = {"a": np.array([[1.0, -1.0]], np.float32), "b": np.eye(2, dtype=np.float32)}
+        >>> nets = [net, {"a": net["a"][:, ::-1], "b": net["b"][::-1]}]
+        >>> apply = lambda p, x: jax.nn.relu(x @ p["a"]) @ p["b"]
+        >>> found = compact(nets, spec, key=jax.random.key(0))
+        >>> data = np.array([[1.0], [-1.0]], np.float32), np.array([0, 1])
+        >>> scored = scores(nets, found, apply, data, key=jax.random.key(0), draws=2)
+        >>> scored["compact mean"].agreement, scored["direct mean"].accuracy
+        (1.0, 0.5)
     """
     x, y = data
     return class_scores(predictions(samples, found, model, x, key=key, draws=draws), y)

@@ -59,6 +59,12 @@ def fetch(
     Raises:
         DataError: no mirror delivered the published files (the message says what each of them did), or
             the place cannot be written. Nothing half-written is left.
+
+    Example:
+        >>> fetch("minst")
+        Traceback (most recent call last):
+            ...
+        bayesin.errors.DataError: there is no data set 'minst' ...; did you mean 'mnist'?
     """
     if name == "digits":
         raise DataError("the digits come with scikit-learn; there is nothing to fetch")

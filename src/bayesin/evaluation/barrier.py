@@ -38,7 +38,19 @@ from .sizes import ChunkSizes
 
 
 class Barrier(eqx.Module):
-    """Losses along a path, and how high they rise. Arrays have one entry for each τ."""
+    """Losses along a path, and how high they rise. Arrays have one entry for each τ.
+
+    Example:
+        >>> import jax
+        >>> import jax.numpy as jnp
+        >>> from bayesin.paths import geodesic
+        >>> path = geodesic({"w": jnp.array([[4.0, -4.0]])}, {"w": jnp.array([[-4.0, 4.0]])})
+        >>> x, y = jnp.array([[1.0], [-1.0]]), jnp.array([0, 1])
+        >>> apply = lambda p, x: x @ (p["w"] ** 2 * jnp.array([[1.0, -1.0]]))
+        >>> found = barrier(path, apply, (x, y), key=jax.random.key(0), taus=3)
+        >>> round(found.value, 3), found.argmax
+        (0.693, 0.5)
+    """
 
     taus: Float[np.ndarray, " taus"]
     nll: Float[np.ndarray, " taus"]  # marginal loss, nats per example

@@ -14,7 +14,6 @@ auroc      probability that a score of one set lies above one of another, ties c
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import logsumexp
 
 from ..errors import DataError
@@ -24,7 +23,14 @@ COLDEST, HOTTEST = 1e-3, 1e3  # temperatures between which the best one is looke
 
 
 class Calibration(NamedTuple):
-    """What a reliability diagram shows; NaN-free: an empty bin has count 0 and zeros."""
+    """What a reliability diagram shows; NaN-free: an empty bin has count 0 and zeros.
+
+    Example:
+        >>> found = calibration(np.array([[0.9, 0.1], [0.3, 0.7]]), np.array([0, 0]), bins=2)
+        >>> gaps = abs(found.accuracy - found.confidence)
+        >>> round(float(gaps @ found.count / found.count.sum()), 4)  # the calibration error
+        0.3
+    """
 
     confidence: np.ndarray  # mean probability of the named class, one entry a bin
     accuracy: np.ndarray
@@ -83,6 +89,8 @@ def best_temperature(log_probs: Any, y: Any) -> float:
         return HOTTEST
     if slope(1 / COLDEST) <= 0:
         return COLDEST
+    from scipy.optimize import brentq  # slow to import, and seldom needed
+
     return 1 / float(brentq(slope, 1 / HOTTEST, 1 / COLDEST, xtol=1e-12))  # pyright: ignore[reportArgumentType]
 
 
@@ -109,7 +117,13 @@ def brier(probs: Any, y: Any) -> float:
 
 
 def calibration(probs: Any, y: Any, bins: int = BINS) -> Calibration:
-    """Returns confidence, accuracy and count in bins of equal width over the confidence (0, 1]."""
+    """Returns confidence, accuracy and count in bins of equal width over the confidence (0, 1].
+
+    Example:
+        >>> found = calibration(np.array([[0.9, 0.1], [0.3, 0.7]]), np.array([0, 0]), bins=2)
+        >>> found.confidence.round(4).tolist(), found.accuracy.tolist(), found.count.tolist()
+        ([0.0, 0.8], [0.0, 0.5], [0, 2])
+    """
     probs, y = checked(probs, y)
     confidence, right = probs.max(1), probs.argmax(1) == y
     # A confidence on a boundary belongs to the bin below it, as in the usual definition (lower, upper].
@@ -133,7 +147,12 @@ def ece(probs: Any, y: Any, bins: int = BINS) -> float:
 
 
 def confusion(probs: Any, y: Any) -> np.ndarray:
-    """Returns the counts of (true class, named class)."""
+    """Returns the counts of (true class, named class).
+
+    Example:
+        >>> confusion(np.array([[0.9, 0.1], [0.3, 0.7]]), np.array([0, 0])).tolist()
+        [[1, 1], [0, 0]]
+    """
     probs, y = checked(probs, y)
     classes = probs.shape[1]
     return np.bincount(y * classes + probs.argmax(1), minlength=classes**2).reshape(classes, classes)

@@ -34,7 +34,14 @@ from .predict import evaluate_prepared, prepare
 
 
 class Plane(eqx.Module):
-    """Values on a grid; `log_likelihood[i, j]` belongs to (u[j], v[i])."""
+    """Values on a grid; `log_likelihood[i, j]` belongs to (u[j], v[i]).
+
+    Example:
+        >>> zeros = np.zeros((2, 3))
+        >>> found = Plane(np.arange(3.0), np.arange(2.0), zeros - 1, zeros - 2, corners=np.eye(3, 2))
+        >>> found.log_posterior.tolist()
+        [[-3.0, -3.0, -3.0], [-3.0, -3.0, -3.0]]
+    """
 
     u: Float[np.ndarray, " columns"]
     v: Float[np.ndarray, " rows"]

@@ -39,7 +39,14 @@ Predictor = Posterior | Mixture | Fit | Tree  # what can be asked for a predicti
 
 
 class Evaluation(eqx.Module):
-    """What averaging over draws gives for one labelled data set."""
+    """What averaging over draws gives for one labelled data set.
+
+    Example:
+        >>> data = jnp.ones((3, 2)), jnp.array([0, 1, 3])
+        >>> found = evaluate({"w": jnp.zeros((2, 4))}, lambda params, x: x @ params["w"], data, key=None)
+        >>> round(found.nll, 4), found.log_likelihood.shape
+        (1.3863, (3,))
+    """
 
     log_likelihood: Float[np.ndarray, " examples"]  # log of the averaged likelihood of each target
     log_probs: Float[np.ndarray, "examples classes"] | None  # where the likelihood has class probabilities

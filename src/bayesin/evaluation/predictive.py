@@ -28,7 +28,13 @@ LEVEL = 0.9  # of the central interval whose coverage `metrics` reports
 
 
 class Predictive(eqx.Module):
-    """The prediction of a posterior on some inputs; a `ClassPredictive` or a `RealPredictive`."""
+    """The prediction of a posterior on some inputs; a `ClassPredictive` or a `RealPredictive`.
+
+    Example:
+        >>> prediction = RealPredictive(np.zeros((2, 5, 1)), np.ones((2, 5, 1)), np.full(2, 0.5))
+        >>> len(prediction), len(prediction[:3]), prediction.uncertainty.tolist()
+        (5, 3, [1.0, 1.0, 1.0, 1.0, 1.0])
+    """
 
     @abstractmethod
     def __len__(self) -> int:
@@ -138,7 +144,14 @@ class ClassPredictive(Predictive):
 
 
 class RealPredictive(Predictive):
-    """A mixture of normal distributions for every target, one component a draw; outputs are independent given it."""
+    """A mixture of normal distributions for every target, one component a draw; outputs are independent given it.
+
+    Example:
+        >>> means = np.array([[[1.0]], [[3.0]]])  # of two draws, at one target
+        >>> found = RealPredictive(means, np.ones((2, 1, 1)), np.full(2, 0.5))
+        >>> found.mean.item(), found.aleatoric_variance.item(), found.epistemic_variance.item()
+        (2.0, 1.0, 1.0)
+    """
 
     means: Float[np.ndarray, "draws examples outputs"]
     stds: Float[np.ndarray, "draws examples outputs"]  # of the noise

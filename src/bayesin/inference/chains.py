@@ -33,7 +33,13 @@ FEWEST = 4  # draws of a chain that R-hat can be taken of
 
 
 class ChainDiagnostics(NamedTuple):
-    """How chains have mixed: in weights as they came, in weights modulo symmetry, in predictions."""
+    """How chains have mixed: in weights as they came, in weights modulo symmetry, in predictions.
+
+    Example:
+        >>> good, bad = Mixing(10, 1.0, 1.01, 1.05, 900.0, 800.0), Mixing(10, 1.2, 4.0, 1.05, 30.0, 5.0)
+        >>> ChainDiagnostics(as_they_came=bad, weights=good, predictions=good).one_basin
+        True
+    """
 
     as_they_came: Mixing
     weights: Mixing

@@ -24,7 +24,12 @@ from .training_problem import Problem, TrainingData, training_arrays
 
 @dataclass(frozen=True)
 class Ensemble(Training):
-    """Settings of a deep ensemble."""
+    """Settings of a deep ensemble.
+
+    Example:
+        >>> Ensemble(members=3, epochs=20).batch
+        500
+    """
 
     members: int = 5
     """How many networks."""

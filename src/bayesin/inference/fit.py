@@ -20,7 +20,13 @@ C = TypeVar("C")
 
 
 class Progress(NamedTuple):
-    """What `on_progress` is told after every logging interval, and once when a run is taken up again."""
+    """What `on_progress` is told after every logging interval, and once when a run is taken up again.
+
+    Example:
+        >>> told = Progress(step=50, steps=200, epoch=1.0, row={"loss": np.array([0.7])}, seconds=2.5)
+        >>> f"{told.step / told.steps:.0%}, loss {told.row['loss'].mean():.1f}"
+        '25%, loss 0.7'
+    """
 
     step: int
     steps: int
@@ -45,6 +51,15 @@ class Fit(eqx.Module, Generic[P, C]):
     `trace` has a row for every logging interval: "step", "epoch", "seconds" and "steps_per_second" of
     shape (rows,), and of shape (rows, members) "loss", "nll" and "accuracy" (or "mse") averaged over the
     interval's batches, and "kl" and "std_mean", "std_min", "std_max" at its end. `fit_hmc` says what its own holds.
+
+    Example:
+        >>> import bayesin
+        >>> x = np.eye(2, dtype=np.float32).repeat(8, 0)
+        >>> init = lambda key: {"w": np.zeros((2, 3), np.float32)}
+        >>> model = bayesin.models.from_functions(init, lambda params, x: x @ params["w"])
+        >>> fit = bayesin.fit_vi(jax.random.key(0), model, (x, np.arange(2).repeat(8)), bayesin.VI(epochs=5, batch=4))
+        >>> fit.posterior, fit.config.epochs, fit.trace["loss"].shape
+        (Gaussian(6 weights), 5, (5, 1))
     """
 
     posteriors: tuple[P, ...]

@@ -50,6 +50,12 @@ def effective_sample_size(values: np.ndarray) -> np.ndarray:
 
     Args:
         values: shape (chains, draws, ...).
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> independent, walk = rng.normal(size=(2, 4, 500))
+        >>> [int(effective_sample_size(v)) > 500 for v in (independent, walk.cumsum(1))]
+        [True, False]
     """
     from blackjax.diagnostics import effective_sample_size as of_chains
 

@@ -22,7 +22,15 @@ from ..trees import Tree, flatten
 
 @runtime_checkable
 class Prior(Protocol):
-    """What every prior has."""
+    """What every prior has.
+
+    Example:
+        >>> class Narrow:  # one of your own: means and variances as trees like the start
+        ...     def moments(self, start):
+        ...         return jax.tree.map(lambda leaf: 0.0, start), jax.tree.map(lambda leaf: 0.01, start)
+        >>> Narrow().moments({"w": np.ones(2)})
+        ({'w': 0.0}, {'w': 0.01})
+    """
 
     def moments(self, start: Tree) -> tuple[Tree, Tree]:
         """Returns centre and variance of every weight, as trees like `start`."""

@@ -45,7 +45,12 @@ NOISE = 0x5317  # stream of a chain's own noise
 
 @dataclass(frozen=True)
 class SGMCMC(Training):
-    """Settings of stochastic-gradient Markov chains; `members` is the number of chains."""
+    """Settings of stochastic-gradient Markov chains; `members` is the number of chains.
+
+    Example:
+        >>> SGMCMC(members=4, samples=10, cycles=5).kernel
+        'sghmc'
+    """
 
     kernel: Literal["sghmc", "sgld"] = "sghmc"
     """Hamiltonian dynamics with friction, or Langevin dynamics."""

@@ -34,7 +34,12 @@ from .training_step import direction
 
 @dataclass(frozen=True)
 class SWAG(Training):
-    """Settings of SWAG."""
+    """Settings of SWAG.
+
+    Example:
+        >>> SWAG(members=2, rank=5).collect_from
+        0.75
+    """
 
     optimiser: str = "sgd"  # pyright: ignore[reportIncompatibleVariableOverride]
     """Gradient descent with momentum, or adam."""

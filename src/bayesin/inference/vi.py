@@ -34,7 +34,16 @@ from .training_step import State
 
 @dataclass(frozen=True)
 class VI(Training):
-    """Settings of mean-field variational inference."""
+    """Settings of mean-field variational inference.
+
+    Example:
+        >>> VI(members=2, epochs=60, temperature=0.1).initial_std
+        0.01
+        >>> VI(temperature=-1.0)
+        Traceback (most recent call last):
+            ...
+        bayesin.errors.ConfigError: temperature must be positive: ...
+    """
 
     temperature: float = 1.0
     """Temperature T; 1 is the Bayes posterior."""
@@ -107,6 +116,15 @@ def fit_vi_grid(
 
     The settings may differ in prior_variance, temperature, learning_rate and noise alone. Each fit has the bits
     of the one it would be alone. The other arguments are those of `fit_vi`.
+
+    Example:
+        >>> import numpy as np
+        >>> model = Model(lambda key: {"w": jnp.zeros((2, 3))}, lambda params, x: x @ params["w"])
+        >>> x = np.eye(2, dtype=np.float32).repeat(8, 0)
+        >>> settings = [VI(epochs=5, batch=4, prior_variance=variance) for variance in (0.1, 1.0)]
+        >>> fits = fit_vi_grid(jax.random.key(0), model, (x, np.arange(2).repeat(8)), settings)
+        >>> [fit.config.prior_variance for fit in fits]
+        [0.1, 1.0]
     """
     if not settings:
         raise ConfigError("no settings: give at least one VI(...)")

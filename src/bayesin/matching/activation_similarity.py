@@ -13,6 +13,7 @@ There the program is split in two, what the network computes and the products of
 program the products are compiled together with all norms of the network, which takes minutes on a GPU.
 """
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -44,22 +45,28 @@ class CrossMoments(NamedTuple):
 
 
 def cross_moments(
-    sites: Sites, target: Sequence[Tree], source: Sequence[Tree], x: Shaped[np.ndarray, "examples ..."]
-) -> list[CrossMoments]:
-    """Returns the covariances of target's and source's units at every site, draw s of one with draw s of another."""
-    totals = None
-    for chunk in site_chunks(sites, target[0], x):
-        for ours, theirs in zip(target, source, strict=True):
-            pairs = zip(sites(ours, chunk.x), sites(theirs, chunk.x), strict=True)
-            sums = [_site_products(a, b, chunk.weight) for a, b in pairs]
-            totals = _added(totals, jax.device_get(sums))
-    return [_cross_moments(part) for part in totals or ()]
+    sites: Sites, members: Sequence[Sequence[Tree]], x: Shaped[np.ndarray, "examples ..."]
+) -> dict[tuple[int, int], list[CrossMoments]]:
+    """Returns the covariances of every two members' units at every site, draw s of one with draw s of the other.
+
+    Every member computes its activations once; what is kept are the matrices of all pairs (first < second).
+    """
+    pairs, totals = list(itertools.combinations(range(len(members)), 2)), {}
+    for chunk in site_chunks(sites, members[0][0], x, len(members)):
+        for draws in zip(*members, strict=True):
+            values = [sites(params, chunk.x) for params in draws]
+            for i, j in pairs:
+                sums = [_site_products(a, b, chunk.weight) for a, b in zip(values[i], values[j], strict=True)]
+                totals[i, j] = _added(totals.get((i, j)), jax.device_get(sums))
+    return {pair: [_cross_moments(part) for part in sums] for pair, sums in totals.items()}
 
 
-def site_chunks(sites: Sites, params: Tree, x: Shaped[np.ndarray, "examples ..."]) -> Iterator[Chunks]:
-    """Yields the inputs in parts for which everything at the sites fits into memory, all of one length."""
+def site_chunks(
+    sites: Sites, params: Tree, x: Shaped[np.ndarray, "examples ..."], together: int = 1
+) -> Iterator[Chunks]:
+    """Yields the inputs in parts for which everything at the sites of so many networks fits into memory."""
     one = jax.eval_shape(sites.values, params, jax.ShapeDtypeStruct((1, *x.shape[1:]), x.dtype))
-    size = sum(4 * value.size for value in one)
+    size = together * sum(4 * value.size for value in one)
     parts = cut(np.asarray(x), np.zeros(len(x), np.int32), max(1, CHUNK_BYTES // size))
     for index in range(len(parts.x)):
         yield jax.tree.map(lambda array, at=index: array[at], parts)

@@ -34,7 +34,15 @@ KICKED = 1 << 19  # numbers up to which a search that found nothing in common go
 
 
 class Alignment(eqx.Module):
-    """Permutations that move `source` onto `target`, and how the search went."""
+    """Permutations that move `source` onto `target`, and how the search went.
+
+    Example:
+        >>> spec = PermutationSpec.parse({"w": ["2", "g0"]}, {"g0": 3})
+        >>> p = {"w": np.array([[1.0, 2.0, 3.0], [6.0, 4.0, 5.0]])}
+        >>> found = align(p, permute(p, spec, {"g0": np.array([2, 0, 1])}), spec, key=jax.random.key(0))
+        >>> found.moved, found.objective, found.sweeps
+        ({'g0': 3}, 0.0, 1)
+    """
 
     perms: Perms  # {group: integer array, of an indexed group with its outer axes first}; new[i] = old[perm[i]]
     posterior: Posterior | Tree  # the source, moved; of the kind that was given
@@ -85,6 +93,7 @@ def align(
     check: tuple[Apply, PyTree] | None = None,
     relative_tolerance: float = 1e-7,
     on_sweep: Callable[[Sweep], None] | None = None,
+    move: Callable[[Posterior | Tree, PermutationSpec, Perms], Posterior | Tree] | None = None,
 ) -> Alignment:
     """Returns the permutations of `source` that locally minimise its distance to `target`.
 
@@ -105,6 +114,7 @@ def align(
         check: `(apply, x)`; the moved mean must compute the same function of `x`.
         relative_tolerance: a step must lower the objective by more than this part of it.
         on_sweep: called with a `Sweep` after every sweep.
+        move: moves the source at the end, in place of `permute`: to keep it elsewhere than in memory (`align_files`).
 
     Raises:
         PosteriorError: mismatched trees, NaN, infinities, negative stds.
@@ -143,7 +153,7 @@ def align(
     seconds = {name: sum(search.seconds[name] for _, search in searches) for name in best.seconds}
     seconds["similarity"] += prepared
     del similarities  # what the search has kept makes room for the moved posterior
-    moved = permuted(source, spec, best.perms)
+    moved = (move or permuted)(source, spec, best.perms)
     if check is not None:
         apply, x = check
         before, after = (q.mean if is_posterior(q) else q for q in (source, moved))

@@ -12,10 +12,11 @@ The costs of weights are of the first kind, with means m, stds s and the source 
     Means         |m₀ − P m₁|²                   pair  (m₀, m₁)
     KL            KL[P#q₁ ‖ q₀]                  pairs (½ m₀/s₀², m₁) and (−¼ s₀⁻², s₁² + m₁²)
 
-and two more take evidence from elsewhere:
+and more take evidence from elsewhere:
 
     Activations   Σ_sites E|a − P b|²             what the units of target and source compute on data
     Blend         (1 − w) A/|A| + w B/|B|         two costs, each in units of the largest that its products can be
+    Incoming      E|(W₀ − P W₁) h|²               weights, by what they do to what enters them
 
 The trace term of the KL divergence, Σ P s₁² / s₀², depends on the permutation and is part of its cost.
 
@@ -25,9 +26,11 @@ it, for evidence that is not in the weights. See docs/extending.md.
 References: Rossi et al. 2023, section 4; its appendix A drops the trace term by mistake.
 """
 
+import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 import jax
@@ -37,15 +40,22 @@ from ..errors import ConfigError, PosteriorError
 from ..posteriors import Posterior, is_posterior
 from ..randomness import PRNGKey
 from ..symmetry import Apply, PermutationSpec, find_sites
-from ..trees import Tree
+from ..trees import Flat, Tree, flatten
 from .activation_similarity import correlated, cross_moments, draws_of
+from .incoming import incoming_moments, weighted
 
+KEPT_BYTES = 8 << 30  # that units × units matrices of all pairs of many networks may take
 CHUNK = 1 << 14  # numbers that stay in the cache between subtraction and sum
 WIDE = (np.dtype(np.float32), np.dtype(np.float64))  # dtypes, not types: found by identity, in every product and sum
 
 
 class Marginals(NamedTuple):
-    """Mean and std of every weight of one tensor; of two points both stds are None."""
+    """Mean and std of every weight of one tensor; of two points both stds are None.
+
+    Example:
+        >>> Marginals(np.ones(2), None).std is None  # of a point
+        True
+    """
 
     mean: np.ndarray
     std: np.ndarray | None
@@ -57,6 +67,11 @@ class GroupSimilarity(NamedTuple):
     The matrix of an indexed group has axes in front: its outer factors in the target, then those of them that are
     groups themselves in the source. Dimensions of heads: (heads of the target, heads of the source, units, units);
     units of scanned layers, which stay in their layer: (layers, units, units). See `similarity_shape`.
+
+    Example:
+        >>> found = GroupSimilarity(np.eye(3), constant=6.0)
+        >>> float(found.constant - 2 * np.trace(found.matrix))  # the cost of leaving every unit where it is
+        0.0
     """
 
     matrix: np.ndarray  # (…, units of the target, units of the source)
@@ -70,11 +85,23 @@ Pair = tuple[np.ndarray, np.ndarray]
 class Cost(Protocol):
     """What `align` minimises. `features` or `similarities` is required; the rest is optional.
 
+    `trees(target, source, spec) -> [(by path, by path)]` are features made of whole networks and shaped like them;
     `bound(target, source, spec) -> Cost` is asked first: the cost of this pair, where it needs the whole of both;
     `similarities(target, source, spec) -> {group: GroupSimilarity}` adds evidence that is given outright;
     `value(target, source) -> float` is the cost of one tensor whose source has been moved, where that is not the
     squared distance of the features; `check(marginals, path, role)` refuses tensors that the cost cannot compare;
     `name` is what results and pages call it.
+
+    Example:
+        >>> class Signs:  # one of your own
+        ...     name = "signs"
+        ...     def features(self, target, source):
+        ...         return [(np.sign(target.mean), np.sign(source.mean))]
+        >>> from bayesin import PermutationSpec, align
+        >>> spec = PermutationSpec.parse({"w": ["g0"]}, {"g0": 2})
+        >>> p, q = {"w": np.array([3.0, -1.0])}, {"w": np.array([-5.0, 2.0])}
+        >>> align(p, q, spec, cost=Signs(), key=jax.random.key(0))
+        Alignment(signs 8 -> 0, 2 of 2 units moved, sweeps 1, converged, at most 0 above the best)
     """
 
     def features(self, target: Marginals, source: Marginals) -> Iterable[Pair]:
@@ -96,7 +123,13 @@ class GivenCost(Protocol):
 # Plain values: a Module builds an object at every access to a method, a fifth of the time where tensors are small.
 @dataclass(frozen=True)
 class Wasserstein:
-    """The squared 2-Wasserstein distance of mean-field Gaussians; of points, that of their weights."""
+    """The squared 2-Wasserstein distance of mean-field Gaussians; of points, that of their weights.
+
+    Example:
+        >>> one, other = Marginals(np.array([1.0]), np.array([3.0])), Marginals(np.array([0.0]), np.array([1.0]))
+        >>> Wasserstein().features(one, other)
+        [(array([1.]), array([0.])), (array([3.]), array([1.]))]
+    """
 
     name = "wasserstein"
 
@@ -108,7 +141,13 @@ class Wasserstein:
 
 @dataclass(frozen=True)
 class Means:
-    """The squared distance of the means; stds are ignored."""
+    """The squared distance of the means; stds are ignored.
+
+    Example:
+        >>> one, other = Marginals(np.array([1.0]), np.array([3.0])), Marginals(np.array([0.0]), np.array([1.0]))
+        >>> Means().features(one, other)
+        [(array([1.]), array([0.]))]
+    """
 
     name = "means"
 
@@ -119,7 +158,13 @@ class Means:
 
 @dataclass(frozen=True)
 class KL:
-    """The divergence KL[P source ‖ target] of mean-field Gaussians: precision-weighted, not symmetric."""
+    """The divergence KL[P source ‖ target] of mean-field Gaussians: precision-weighted, not symmetric.
+
+    Example:
+        >>> one, other = Marginals(np.array([1.0]), np.array([1.0])), Marginals(np.array([0.0]), np.array([1.0]))
+        >>> KL().value(one, other)
+        0.5
+    """
 
     name = "kl"
 
@@ -195,16 +240,29 @@ class Activations:
         self, target: Posterior | Tree, source: Posterior | Tree, spec: PermutationSpec
     ) -> dict[str, GroupSimilarity]:
         """Covariances or correlations, summed over the sites where a group shows alone; none where it never does."""
-        ours, theirs = (
-            draws_of(q, self.samples if is_posterior(target) or is_posterior(source) else 0, self.key, stream)
-            for stream, q in enumerate((target, source))
-        )
-        sites = find_sites(self.apply, ours[0], self.x, spec)
-        moments = cross_moments(sites, ours, theirs, np.asarray(self.x))
+        return self.similarities_among([target, source], spec)[0, 1]
+
+    def similarities_among(
+        self, members: Sequence[Posterior | Tree], spec: PermutationSpec
+    ) -> dict[tuple[int, int], dict[str, GroupSimilarity]]:
+        """The same of every two of several networks, each of which runs once."""
+        samples = self.samples if any(map(is_posterior, members)) else 0
+        draws = [draws_of(q, samples, self.key, stream) for stream, q in enumerate(members)]
+        sites = find_sites(self.apply, draws[0][0], self.x, spec)
+        kept = math.comb(len(members), 2) * sum(8 * math.prod(sites.units(at)) ** 2 for at in range(len(sites.sites)))
+        if kept > KEPT_BYTES:
+            raise ConfigError(
+                f"the activations of every two of {len(members)} networks take {kept / 2**30:.0f} GiB to compare; "
+                "take fewer, or match each to one reference"
+            )
+        moments = cross_moments(sites, draws, np.asarray(self.x))
         return {
-            group: self._of_group([moments[at] for at in sites.of(group)], spec.perm_shape(group))
-            for group in spec.sizes
-            if sites.of(group)
+            pair: {
+                group: self._of_group([of_sites[at] for at in sites.of(group)], spec.perm_shape(group))
+                for group in spec.sizes
+                if sites.of(group)
+            }
+            for pair, of_sites in moments.items()
         }
 
     def _of_group(self, moments: list[Any], units: tuple[int, ...]) -> GroupSimilarity:
@@ -217,6 +275,64 @@ class Activations:
         outer, both = len(units) - 1, np.asarray(matrix).reshape(*units, *units)
         order = [*range(outer), *range(outer + 1, 2 * outer + 1), outer, 2 * outer + 1]
         return GroupSimilarity(both.transpose(order), constant)
+
+
+@dataclass(frozen=True, eq=False)
+class Incoming:
+    """Weights by what they do to what enters them: E|(W₀ − P W₁) h|² of every layer, before its bias and norm.
+
+    With C = E[h hᵀ] of what enters a layer on data, the cost between an output of the target and one of the source is
+    δᵀ C δ, δ the difference of their incoming weights: full covariances, of convolutions those of patches. The mean
+    over h of the target and h of the source is taken, each C in its own network's order of units:
+
+        ½ ⟨C₀ W₀, P W₁⟩ + ½ ⟨W₀, P C₁ W₁⟩
+
+    is what falls. For the units that a layer puts out, with those that enter it held, this is exact. For those that
+    enter it the terms that are quadratic in their own permutation, Σ P W₁ W₁ᵀ Pᵀ C₀ and its like, are left out: they
+    are constant where C₀ and P C₁ Pᵀ agree. Stds count with the diagonal of C, and what enters no contraction, as
+    biases and gains, as it is. `objective` is therefore known up to a constant.
+
+    Args:
+        apply: the network.
+        x: inputs, a thousand or so, of the training set; they need no labels.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from bayesin import align, permute
+        >>> apply = lambda p, x: jnp.tanh(x @ p["w0"]) @ p["w1"]
+        >>> net = {"w0": jax.random.normal(jax.random.key(0), (4, 5)), "w1": jnp.ones((5, 2))}
+        >>> spec = PermutationSpec.parse({"w0": ["4", "g0"], "w1": ["g0", "2"]}, {"g0": 5})
+        >>> turned = permute(net, spec, {"g0": np.array([4, 0, 1, 2, 3])})
+        >>> cost = Incoming(apply, jax.random.normal(jax.random.key(1), (64, 4)))
+        >>> align(net, turned, spec, key=jax.random.key(2), cost=cost).perms["g0"].tolist()
+        [1, 2, 3, 4, 0]
+    """
+
+    apply: Apply
+    x: Any = field(repr=False)
+    name = "incoming"
+
+    def trees(
+        self, target: Posterior | Tree, source: Posterior | Tree, spec: PermutationSpec
+    ) -> list[tuple[Flat, Flat]]:
+        """Pairs of whole trees: (C₀ m₀, m₁) and (m₀, C₁ m₁), and those of stds."""
+        sides = []
+        for posterior in (target, source):
+            mean = posterior.mean if is_posterior(posterior) else posterior
+            moments = incoming_moments(self.apply, [mean], np.asarray(self.x))
+            parts = [(flatten(mean), weighted(moments, flatten(mean)))]
+            if is_posterior(target) and is_posterior(source):
+                std = flatten(posterior.std)
+                parts.append((std, weighted(moments, std, std=True)))
+            sides.append(parts)
+        pairs = []
+        for (ours, our_weighted), (theirs, their_weighted) in zip(*sides, strict=True):
+            pairs += [(our_weighted, theirs), (ours, their_weighted)]
+        return [(_halved(ours), _halved(theirs)) for ours, theirs in pairs]
+
+
+def _halved(flat: Flat) -> Flat:
+    return {path: 0.5**0.5 * np.asarray(leaf, np.float64) for path, leaf in flat.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,7 +356,7 @@ class Blend:
         if not 0 <= self.weight <= 1:
             raise ConfigError(f"the weight of a blend lies between 0 and 1, not at {self.weight:g}")
         for part in self._parts:
-            if hasattr(part, "value"):
+            if hasattr(part, "value") or hasattr(part, "trees"):
                 raise ConfigError(f"'{name_of(part)}' is no sum of squares and has no part in a blend")
 
     @property
@@ -262,9 +378,21 @@ class Blend:
         for part, weight in zip(self._parts, (1.0 - self.weight, self.weight), strict=True):
             part = bound_to(part, target, source, spec)
             given = group_similarities(part, target, source, spec)
-            scale = _scale_of(part, given, target, source)
+            scale = _scale_of(part, [given], [target, source])
             parts.append(_Weighted(part, weight / scale if scale > 0 else 0.0, given))
         return _Blended(self.name, tuple(parts))
+
+    def bound_among(self, members: Sequence[Posterior | Tree], spec: PermutationSpec) -> tuple[Cost, "GivenAmong"]:
+        """The blend for many posteriors: one common scale, of the mean over all pairs."""
+        parts, total = [], {}
+        for part, weight in zip(self._parts, (1.0 - self.weight, self.weight), strict=True):
+            part, among = bound_among(part, members, spec)
+            scale = _scale_of(part, list(among.values()), members)
+            parts.append(_Weighted(part, weight / scale if scale > 0 else 0.0, {}))
+            for pair, given in among.items():
+                total.setdefault(pair, []).append(_Weighted(part, parts[-1].weight, given))
+        given = {pair: _Blended(self.name, tuple(of_pair)).given() for pair, of_pair in total.items()}
+        return _Blended(self.name, tuple(parts)), given
 
 
 @dataclass(frozen=True, eq=False)
@@ -292,6 +420,9 @@ class _Blended:
     def similarities(
         self, target: Posterior | Tree, source: Posterior | Tree, spec: PermutationSpec
     ) -> dict[str, GroupSimilarity]:
+        return self.given()
+
+    def given(self) -> dict[str, GroupSimilarity]:
         total: dict[str, GroupSimilarity] = {}
         for part in self.parts:
             for group, (matrix, constant) in part.given.items():
@@ -300,6 +431,32 @@ class _Blended:
                     before.matrix + part.weight * matrix, before.constant + part.weight * constant
                 )
         return total
+
+
+@dataclass(frozen=True, eq=False)
+class FeaturesAlone:
+    """A cost without what it gives outright."""
+
+    cost: Cost
+
+    @property
+    def name(self) -> str:
+        """That of the cost."""
+        return name_of(self.cost)
+
+    def features(self, target: Marginals, source: Marginals) -> Iterable[Pair]:
+        """Those of the cost, if it has any."""
+        return self.cost.features(target, source) if hasattr(self.cost, "features") else []
+
+    def trees(
+        self, target: Posterior | Tree, source: Posterior | Tree, spec: PermutationSpec
+    ) -> list[tuple[Flat, Flat]]:
+        """Those of the cost, likewise."""
+        return feature_trees(self.cost, target, source, spec)
+
+    def check(self, marginals: Marginals, path: str, role: str) -> None:
+        """Lets the cost refuse a tensor."""
+        check_marginals(self.cost, marginals, path, role)
 
 
 CostLike = str | Cost | GivenCost | Callable[[Marginals, Marginals], Iterable[Pair]]
@@ -317,7 +474,7 @@ def as_cost(cost: CostLike) -> Cost:
         if cost not in NAMES:
             raise ConfigError(f"there is no cost '{cost}'; choose one of {', '.join(NAMES)}")
         return NAMES[cost]
-    if not isinstance(cost, type) and (hasattr(cost, "features") or hasattr(cost, "similarities")):
+    if not isinstance(cost, type) and any(map(partial(hasattr, cost), ("features", "similarities", "trees"))):
         return cost  # pyright: ignore[reportReturnType]
     if callable(cost) and not isinstance(cost, type):
         return _FromFunction(cost)
@@ -337,6 +494,33 @@ def bound_to(cost: Cost, target: Posterior | Tree, source: Posterior | Tree, spe
     """The cost of this pair of posteriors: the cost itself, unless it must look at both as a whole first."""
     bound = getattr(cost, "bound", None)
     return cost if bound is None else bound(target, source, spec)
+
+
+GivenAmong = dict[tuple[int, int], dict[str, GroupSimilarity]]  # of pairs of many, by group
+
+
+def bound_among(cost: Cost, members: Sequence[Posterior | Tree], spec: PermutationSpec) -> tuple[Cost, GivenAmong]:
+    """The cost of many posteriors, and the similarities that it gives of every two of them: once where the cost says
+    them all together, which makes it the same both ways, else both ways."""
+    bound = getattr(cost, "bound_among", None)
+    if bound is not None:
+        return bound(members, spec)
+    if not hasattr(cost, "similarities"):
+        return cost, {}
+    among = getattr(cost, "similarities_among", None)
+    if among is not None:
+        checked = {pair: _checked_similarities(cost, given, spec) for pair, given in among(members, spec).items()}
+        return cost, checked
+    pairs = itertools.permutations(range(len(members)), 2)
+    return cost, {(i, j): group_similarities(cost, members[i], members[j], spec) for i, j in pairs}
+
+
+def feature_trees(
+    cost: Cost, target: Posterior | Tree, source: Posterior | Tree, spec: PermutationSpec
+) -> list[tuple[Flat, Flat]]:
+    """The features of a cost that makes them of whole networks, by path; a cost has these or `features`."""
+    trees = getattr(cost, "trees", None)
+    return [] if trees is None else trees(target, source, spec)
 
 
 def feature_pairs(cost: Cost, target: Marginals, source: Marginals, path: str) -> list[Pair]:
@@ -368,7 +552,13 @@ def group_similarities(
     similarities = getattr(cost, "similarities", None)
     if similarities is None:
         return {}
-    given = {group: GroupSimilarity(*_entries(part)) for group, part in similarities(target, source, spec).items()}
+    return _checked_similarities(cost, similarities(target, source, spec), spec)
+
+
+def _checked_similarities(
+    cost: Cost, similarities: Mapping[str, GroupSimilarity], spec: PermutationSpec
+) -> dict[str, GroupSimilarity]:
+    given = {group: GroupSimilarity(*_entries(part)) for group, part in similarities.items()}
     for group, (matrix, constant) in given.items():
         if group not in spec.sizes:
             raise ConfigError(f"cost '{name_of(cost)}' gives a similarity of '{group}', which the spec does not have")
@@ -452,18 +642,26 @@ class _FromFunction:
 
 
 def _scale_of(
-    cost: Cost, given: Mapping[str, GroupSimilarity], target: Posterior | Tree, source: Posterior | Tree
+    cost: Cost, given: Sequence[Mapping[str, GroupSimilarity]], members: Sequence[Posterior | Tree]
 ) -> float:
-    """As much as the products of a cost can be: Σ |a| |b| over features, and half of the constants given."""
-    total = sum(0.5 * part.constant or float(np.abs(part.matrix).max(-1).sum()) for part in given.values())
+    """As much as the products of a cost can be: Σ |a| |b| over features, and half of the constants given.
+
+    The mean over pairs where there are more than two members.
+    """
+    total = 0.0
+    for of_pair in given:
+        own = (0.5 * part.constant or float(np.abs(part.matrix).max(-1).sum()) for part in of_pair.values())
+        total += sum(own) / len(given)
     if hasattr(cost, "features"):
-        for ours, theirs in zip(_all_marginals(target), _all_marginals(source), strict=True):
-            if (ours.std is None) != (theirs.std is None):
-                ours, theirs = Marginals(ours.mean, None), Marginals(theirs.mean, None)
-            total += sum(
-                float(np.linalg.norm(np.ravel(a)) * np.linalg.norm(np.ravel(b)))
-                for a, b in cost.features(ours, theirs)
-            )
+        pairs = list(itertools.combinations(map(_all_marginals, members), 2))
+        for target, source in pairs:
+            for ours, theirs in zip(target, source, strict=True):
+                if (ours.std is None) != (theirs.std is None):
+                    ours, theirs = Marginals(ours.mean, None), Marginals(theirs.mean, None)
+                total += sum(
+                    float(np.linalg.norm(np.ravel(a)) * np.linalg.norm(np.ravel(b)))
+                    for a, b in cost.features(ours, theirs)
+                ) / len(pairs)
     return total
 
 

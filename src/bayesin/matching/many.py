@@ -1,20 +1,28 @@
 """Alignment of many posteriors to their common barycentre.
 
 Every posterior has one permutation, from its own order of units to the common one, so that maps between any
-two of them are consistent around every cycle by construction. What falls is
+two of them are consistent around every cycle by construction. What falls is the mean over pairs,
+
+    F = 1/n Σ_{i<j} c(Pᵢ#qᵢ, Pⱼ#qⱼ),
+
+of any cost c of `bayesin.costs`; of one that is not symmetric, as KL, the mean of both ways is taken. Of costs that
+are squared distances this is the sum of those to the mean of all: for `Wasserstein`
 
     F = Σᵢ W₂²(Pᵢ#qᵢ, b),    b = mean of the moved means, mean of the moved stds,
 
-the Wasserstein barycentre of mean-field Gaussians whose coordinates are matched. With all others held
-fixed, F depends on Pᵢ through W₂²(Pᵢ#qᵢ, bᵢ) alone, where bᵢ is the barycentre of the others:
-ΔF = (n − 1)/n ΔW₂². So each step aligns one posterior to the mean of the others, which pulls harder than
-the mean of all, of which it is itself a part.
+the Wasserstein barycentre of mean-field Gaussians whose coordinates are matched, and for `Activations` the spread of
+what the members' units compute around their common mean. With all others held fixed, F depends on Pᵢ through its mean
+cost to the others alone, which is linear in each group: features are compared with their mean over the others, and of
+similarities that are given outright the mean over the others is taken, their units moved. So each step aligns one
+posterior to the mean of the others, which pulls harder than the mean of all, of which it is itself a part.
 
 References: Agueh and Carlier 2011 (barycentre); Crisostomi et al. 2024 (cycle consistency).
 """
 
+import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -24,11 +32,24 @@ from jaxtyping import Float
 from ..errors import ConfigError, PosteriorError
 from ..posteriors import Gaussian, Posterior, Samples, is_posterior
 from ..randomness import PRNGKey, check_key
-from ..symmetry import Perms, PermutationSpec, gather, identity_groups
+from ..symmetry import Layout, Perms, PermutationSpec, gather, identity_groups
 from ..trees import Tree
 from .align import permuted
-from .costs import Cost, CostLike, Means, Wasserstein, as_cost, name_of
-from .problem import Problem, TensorPair, objective, pose
+from .costs import (
+    Cost,
+    CostLike,
+    FeaturesAlone,
+    GivenAmong,
+    GroupSimilarity,
+    Means,
+    Wasserstein,
+    as_cost,
+    bound_among,
+    name_of,
+    tensor_value,
+)
+from .families import FlatPerms, Structure, structure_of
+from .problem import Problem, TensorPair, as_marginals, by_unit, norm, objective, pose, with_evidence
 from .search import DescentResult, Sweep, descend, random_order
 from .similarity import Similarities
 
@@ -36,18 +57,26 @@ Arrays = list[tuple[np.ndarray, ...]]  # the features of every tensor: its mean,
 
 
 class AlignmentMany(eqx.Module):
-    """Permutations that bring many posteriors together, and how the search went."""
+    """Permutations that bring many posteriors together, and how the search went.
+
+    Example:
+        >>> spec = PermutationSpec.parse({"w": ["2", "g0"]}, {"g0": 3})
+        >>> p = np.array([[1.0, 2.0, 3.0], [6.0, 4.0, 5.0]])
+        >>> found = align_many([{"w": np.roll(p, k, 1)} for k in range(3)], spec, key=jax.random.key(0))
+        >>> found.objective, found.barycentre.std["w"].max().item()
+        (0.0, 0.0)
+    """
 
     perms: list[Perms]  # one for each posterior; new[i] = old[perm[i]]
     posteriors: list[Posterior | Tree]  # moved, each of the kind that was given
-    history: Float[np.ndarray, "rounds"]  # Σ W₂² to the barycentre at the start and after every round, never rising
+    history: Float[np.ndarray, "rounds"]  # F above at the start and after every round, never rising
     seconds: Mapping[str, float]
     sweeps: int = eqx.field(static=True)  # rounds through the whole list
     converged: bool = eqx.field(static=True)  # a whole round moved nothing
 
     @property
     def objective(self) -> float:
-        """Σ W₂² to the barycentre that was reached."""
+        """F that was reached: Σ W₂² to the barycentre unless another cost was asked for."""
         return float(self.history[-1])
 
     @property
@@ -72,13 +101,15 @@ def align_many(
     relative_tolerance: float = 1e-7,
     on_sweep: Callable[[Sweep], None] | None = None,
 ) -> AlignmentMany:
-    """Returns permutations that locally minimise the sum of W₂² of all posteriors to their barycentre.
+    """Returns permutations that locally minimise the sum of W₂² of all posteriors to their barycentre, or a cost of
+    your choice between all pairs of them.
 
     Args:
         posteriors: points or posteriors of one model, or `Samples`.
         spec: which axes move together.
         key: decides the visiting orders.
-        cost: `Wasserstein()`, or `Means()` to leave the stds out; or their names.
+        cost: one of `bayesin.costs` or its name, or a cost of your own whose features of either side are made of that
+            side alone; its mean over all pairs falls.
         max_sweeps: bound on the rounds through the list.
         exclude: paths that are moved but kept out of the cost.
         relative_tolerance: a step must lower the distance of its posterior by more than this part of it.
@@ -94,13 +125,11 @@ def align_many(
     """
     check_key(key)
     measure = as_cost(cost)
-    if not isinstance(measure, Wasserstein | Means):
-        raise ConfigError(f"align_many has no cost '{name_of(measure)}': a barycentre needs 'wasserstein' or 'means'")
     if max_sweeps < 1:
         raise ConfigError(f"max_sweeps starts at 1, not {max_sweeps}")
     clock = time.perf_counter()
     members = _list(posteriors)
-    search = _Search(_problems(members, spec, measure, frozenset(exclude)), relative_tolerance)
+    search = _Search(_alike(members), spec, measure, frozenset(exclude), relative_tolerance)
     history = [search.total()]
     if search.begin(random_order(spec, jax.random.fold_in(key, 0), max_sweeps), history[0]):
         history.append(search.total())
@@ -129,37 +158,61 @@ def barycentre(posteriors: Sequence[Posterior | Tree]) -> Gaussian:
 
     For mean-field Gaussians with matched coordinates this minimises the sum of W₂² to all of them. Integer leaves
     have no mean: those of the first posterior are taken.
+
+    Example:
+        >>> p = Gaussian({"w": np.zeros(1)}, {"w": np.ones(1)})
+        >>> q = Gaussian({"w": np.full(1, 4.0)}, {"w": np.full(1, 3.0)})
+        >>> middle = barycentre([p, q])
+        >>> middle.mean["w"].item(), middle.std["w"].item()
+        (2.0, 2.0)
     """
     gaussians = [q if is_posterior(q) else Gaussian(q, _zeros_like(q)) for q in posteriors]
     return Gaussian(_average([q.mean for q in gaussians]), _average([q.std for q in gaussians]))
 
 
+class _Member(NamedTuple):
+    """One posterior, as what is moved and as a part of what others are moved onto."""
+
+    problem: Problem  # its source arrays are those that are moved
+    as_target: Arrays
+
+
 class _Search:
     """Permutations of all members and the running sum of the moved ones."""
 
-    def __init__(self, problems: list[Problem], relative_tolerance: float):
-        self.problems, self.relative_tolerance = problems, relative_tolerance
-        self.perms = [problem.spec.identity() for problem in problems]
-        self.potentials: list[dict[str, np.ndarray]] = [{} for _ in problems]
+    def __init__(
+        self,
+        posteriors: list[Posterior | Tree],
+        spec: PermutationSpec,
+        cost: Cost,
+        exclude: frozenset[str],
+        relative_tolerance: float,
+    ):
+        self.relative_tolerance, self.structure = relative_tolerance, structure_of(spec)
+        self.cost, given = bound_among(cost, posteriors, spec)
+        self.members, self.symmetric = _members(posteriors, spec, self.cost, exclude)
+        self.given = _by_pair(given, spec, self.structure)
+        self.perms = [spec.identity() for _ in posteriors]
+        self.potentials: list[dict[str, np.ndarray]] = [{} for _ in posteriors]
         self.seconds = {"similarity": 0.0, "assignment": 0.0, "objective": 0.0}
         self.sums = self._sum_all()
 
     def begin(self, order: list[tuple[str, ...]], start: float) -> bool:
         """Aligns each member to the mean of those before it; keeps that only if it beats the given order."""
         self.sums = self._moved(0)
-        for index in range(1, len(self.problems)):
-            self.perms[index] = self._align(index, self._mean(self.sums, index), order, anchored=True).perms
+        for index in range(1, len(self.members)):
+            self.perms[index] = self._align(index, self.sums, range(index), order, anchored=True).perms
             self.sums = _add(self.sums, self._moved(index), 1.0)
-        if self.total() < start * (1 - self.relative_tolerance):
+        if start - self.total() > self.relative_tolerance * abs(start):
             return True
-        self.perms = [problem.spec.identity() for problem in self.problems]
+        self.perms = [member.problem.spec.identity() for member in self.members]
         self.sums = self._sum_all()
         return False
 
     def visit(self, index: int, order: list[tuple[str, ...]]) -> int:
         """Aligns one member to the mean of the others; returns how many units moved."""
         others = _add(self.sums, self._moved(index), -1.0)
-        found = self._align(index, self._mean(others, len(self.problems) - 1), order)
+        found = self._align(index, others, [at for at in range(len(self.members)) if at != index], order)
         if not found.gains:
             return 0
         before, self.perms[index] = self.perms[index], found.perms
@@ -167,18 +220,47 @@ class _Search:
         return sum(int((before[group] != perm).sum()) for group, perm in found.perms.items())
 
     def total(self) -> float:
-        """Σ W₂² of the moved members to their barycentre, computed directly."""
-        mean = self._mean(self.sums, len(self.problems))
-        return sum(
-            objective(_towards(problem, mean), perms)
-            for problem, perms in zip(self.problems, self.perms, strict=True)
+        """F of the moved members, computed directly."""
+        among = sum(_value(part, self._flat(i), self._flat(j)) for (i, j), part in self.given.items())
+        if not self.symmetric:
+            return (among + self._of_pairs()) / len(self.members)
+        mean = self._mean(self.sums, len(self.members))
+        return among / len(self.members) + sum(
+            objective(_towards(member.problem, mean, {}), perms)
+            for member, perms in zip(self.members, self.perms, strict=True)
         )
 
+    def _of_pairs(self) -> float:
+        """Σ over pairs of the mean of both ways, from the definition of a cost that is not symmetric."""
+        moved = [
+            [_gathered(member.problem, pair.layout, pair.source, perms) for pair in member.problem.marginals]
+            for member, perms in zip(self.members, self.perms, strict=True)
+        ]
+        if hasattr(self.cost, "trees"):
+            return self._of_features()
+        return 0.5 * sum(
+            tensor_value(self.cost, as_marginals(ours), as_marginals(theirs))
+            for first, second in itertools.permutations(moved, 2)
+            for ours, theirs in zip(first, second, strict=True)
+        )
+
+    def _of_features(self) -> float:
+        """Σ over pairs of −2 ⟨target, source⟩, of a cost that is known up to a constant."""
+        everyone, total = range(len(self.members)), 0.0
+        for index in everyone:
+            others = _add(self.sums, self._moved(index), -1.0)
+            source = self.members[index].problem
+            for pair, target in zip(source.features, others, strict=True):
+                moved = _gathered(source, pair.layout, pair.source, self.perms[index])
+                total -= sum(float(np.vdot(t, s)) for t, s in zip(target, moved, strict=True))
+        return total
+
     def _align(
-        self, index: int, target: Arrays, order: list[tuple[str, ...]], anchored: bool = False
+        self, index: int, others: Arrays, among: Sequence[int], order: list[tuple[str, ...]], anchored: bool = False
     ) -> DescentResult:
         clock = time.perf_counter()
-        similarities = Similarities(_towards(self.problems[index], target))
+        towards = _towards(self.members[index].problem, self._mean(others, len(among)), self._given(index, among))
+        similarities = Similarities(towards)
         self.seconds["similarity"] += time.perf_counter() - clock
         perms, potentials = self.perms[index], self.potentials[index]
         found = descend(similarities, perms, order, self.relative_tolerance, None, potentials, anchored)
@@ -186,22 +268,38 @@ class _Search:
             self.seconds[name] += spent
         return found
 
+    def _given(self, index: int, among: Sequence[int]) -> dict[str, GroupSimilarity]:
+        """The mean of what is given for a member and each of these, whose units have been moved."""
+        total: dict[str, GroupSimilarity] = {}
+        for other in among:
+            flat = self._flat(other)
+            part = self.given.get((min(other, index), max(other, index)), {})
+            for unit, (matrix, constant) in part.items():
+                rows = (matrix if other < index else matrix.T)[flat[unit]]
+                before = total.get(unit)
+                total[unit] = GroupSimilarity(
+                    rows / len(among) + (0 if before is None else before.matrix),
+                    constant / len(among) + (0.0 if before is None else before.constant),
+                )
+        return total
+
+    def _flat(self, index: int) -> FlatPerms:
+        return self.structure.flat(self.perms[index])
+
     def _moved(self, index: int) -> Arrays:
-        perms = self.perms[index]
-        flat = self.problems[index].structure.flat(perms)
-        skip = identity_groups(flat)
+        member, perms = self.members[index], self.perms[index]
         return [
-            tuple(gather(array, pair.layout, flat, skip).astype(np.float64) for array in pair.source)
-            for pair in self.problems[index].features
+            tuple(array.astype(np.float64) for array in _gathered(member.problem, pair.layout, of_pair, perms))
+            for pair, of_pair in zip(member.problem.features, member.as_target, strict=True)
         ]
 
     def _mean(self, sums: Arrays, count: int) -> Arrays:
-        dtype = self.problems[0].dtype
+        dtype = self.members[0].problem.dtype
         return [tuple((array / count).astype(dtype) for array in arrays) for arrays in sums]
 
     def _sum_all(self) -> Arrays:
         sums = self._moved(0)
-        for index in range(1, len(self.problems)):
+        for index in range(1, len(self.members)):
             sums = _add(sums, self._moved(index), 1.0)
         return sums
 
@@ -215,18 +313,95 @@ def _list(posteriors: Sequence[Posterior | Tree] | Samples) -> list[Posterior | 
     return list(posteriors)
 
 
-def _problems(
-    members: list[Posterior | Tree], spec: PermutationSpec, cost: Cost, exclude: frozenset[str]
-) -> list[Problem]:
-    mixed = len({is_posterior(q) for q in members}) > 1  # then a point is a Gaussian with zero std
-    alike = [Gaussian(q, _zeros_like(q)) if mixed and not is_posterior(q) else q for q in members]
-    return [pose(alike[0], q, spec, cost, exclude) for q in alike]
+def _alike(posteriors: list[Posterior | Tree]) -> list[Posterior | Tree]:
+    """Among Gaussians a point is one with zero std."""
+    mixed = len({is_posterior(q) for q in posteriors}) > 1
+    return [Gaussian(q, _zeros_like(q)) if mixed and not is_posterior(q) else q for q in posteriors]
 
 
-def _towards(problem: Problem, target: Arrays) -> Problem:
+def _members(
+    posteriors: list[Posterior | Tree], spec: PermutationSpec, cost: Cost, exclude: frozenset[str]
+) -> tuple[list[_Member], bool]:
+    """The features of every member, and whether they are the same as target and as source.
+
+    Where they are not, half of either way is taken: a member is then moved by both kinds at once.
+    """
+    first = posteriors[0]
+    if isinstance(cost, Wasserstein | Means):  # these two compare the arrays themselves, and give nothing outright
+        posed = [pose(first, q, spec, cost, exclude) for q in posteriors]
+        return [_Member(problem, [pair.source for pair in problem.features]) for problem in posed], True
+    alone = FeaturesAlone(cost)
+    there = [pose(first, q, spec, alone, exclude) for q in posteriors]
+    back = [pose(q, first, spec, alone, exclude) for q in posteriors]
+    for problem in there:
+        if not _equal(problem, there[0]):
+            raise ConfigError(
+                f"align_many has no cost '{name_of(cost)}': the features of the target depend on the source"
+            )
+    if _equal(there[0], there[0], "source"):
+        return [_Member(problem, [pair.source for pair in problem.features]) for problem in there], True
+    members = []
+    for own, other in zip(there, back, strict=True):
+        features, as_target = [], []
+        for pair, turned, like in zip(own.features, other.features, there[0].features, strict=True):
+            # The search judges small steps by distances, whose digits suffice where both sides are of one size.
+            sizes = [_ratio(t, s) for t, s in zip(like.target, like.source, strict=True)]
+            moved = [(0.5**0.5 * r) * s.astype(np.float64) for r, s in zip(sizes, pair.source, strict=True)]
+            still = [(0.5**0.5 / r) * t.astype(np.float64) for r, t in zip(sizes, turned.target, strict=True)]
+            features.append(TensorPair(pair.piece, (*still, *moved), (*moved, *still)))
+            as_target.append((*still, *moved))
+        wide = own._replace(features=tuple(features), dtype=np.dtype(np.float64))
+        members.append(_Member(wide, as_target))
+    return members, False
+
+
+def _ratio(target: np.ndarray, source: np.ndarray) -> float:
+    """The root of how much larger the one is than the other."""
+    sizes = norm(target), norm(source)
+    return (sizes[0] / sizes[1]) ** 0.5 if min(sizes) > 0 else 1.0
+
+
+def _equal(first: Problem, second: Problem, side: str = "target") -> bool:
+    """Whether the target arrays of a problem are arrays of another."""
+    return all(
+        np.array_equal(ours, theirs)
+        for a, b in zip(first.features, second.features, strict=True)
+        for ours, theirs in zip(a.target, getattr(b, side), strict=True)
+    )
+
+
+def _towards(problem: Problem, target: Arrays, given: Mapping[str, GroupSimilarity]) -> Problem:
     """The same source, and the mean of others as its target."""
     pairs = zip(problem.features, target, strict=True)
-    return problem._replace(features=tuple(TensorPair(pair.piece, arrays, pair.source) for pair, arrays in pairs))
+    return with_evidence(problem, tuple(TensorPair(pair.piece, arrays, pair.source) for pair, arrays in pairs), given)
+
+
+def _by_pair(
+    given: GivenAmong, spec: PermutationSpec, structure: Structure
+) -> dict[tuple[int, int], dict[str, GroupSimilarity]]:
+    """Similarities of pairs (first < second) by unit; of those that were said both ways, their mean."""
+    found: dict[tuple[int, int], dict[str, GroupSimilarity]] = {}
+    for (i, j), of_pair in given.items():
+        share = 0.5 if (j, i) in given else 1.0
+        into = found.setdefault((min(i, j), max(i, j)), {})
+        for unit, (matrix, constant) in by_unit(of_pair, spec, structure).items():
+            before = into.get(unit, GroupSimilarity(np.zeros_like(matrix)))
+            matrix = matrix if i < j else matrix.T
+            into[unit] = GroupSimilarity(before.matrix + share * matrix, before.constant + share * constant)
+    return found
+
+
+def _value(given: Mapping[str, GroupSimilarity], first: FlatPerms, second: FlatPerms) -> float:
+    return sum(
+        part.constant - 2.0 * float(part.matrix[first[unit], second[unit]].sum(dtype=np.float64))
+        for unit, part in given.items()
+    )
+
+
+def _gathered(problem: Problem, layout: Layout, arrays: tuple[np.ndarray, ...], perms: Perms) -> list[np.ndarray]:
+    flat = problem.structure.flat(perms)
+    skip = identity_groups(flat)
+    return [gather(array, layout, flat, skip) for array in arrays]
 
 
 def _add(first: Arrays, second: Arrays, sign: float) -> Arrays:

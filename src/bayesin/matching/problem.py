@@ -25,6 +25,7 @@ from .costs import (
     bound_to,
     check_marginals,
     feature_pairs,
+    feature_trees,
     group_similarities,
     squared_distance,
     tensor_value,
@@ -87,6 +88,7 @@ def pose(
     plain = isinstance(cost, Wasserstein | Means)  # these two compare the arrays themselves
     dtype = np.dtype(np.float64) if wide else None if plain else np.dtype(np.float32)
     structure, marginals, features = structure_of(spec), [], []
+    trees = feature_trees(cost, target, source, spec)
     for piece in structure.pieces:
         path = piece.layout.path
         if path in exclude or _is_integer(means0[path]) or _is_integer(means1[path]):
@@ -97,13 +99,24 @@ def pose(
         ours, theirs = _both_or_none(ours, theirs)
         marginals.append(TensorPair(piece, *(tuple(a for a in side if a is not None) for side in (ours, theirs))))
         pairs = feature_pairs(cost, ours, theirs, path)
+        pairs += [(piece.of(t[path]), piece.of(s[path])) for t, s in trees]
         if pairs:
             features.append(TensorPair(piece, *(tuple(side) for side in zip(*pairs, strict=True))))
-    given = _by_unit(group_similarities(cost, target, source, spec), spec, structure)
+    given = by_unit(group_similarities(cost, target, source, spec), spec, structure)
     scale = norm0 * norm1 if plain and not wide else sum(map(magnitude, features))
     arrays = [array for pair in features for array in (*pair.target, *pair.source)]
     dtype = np.result_type(np.float32, *(arrays or [part.matrix for part in given.values()]))
     return _finished(Problem(spec, structure, cost, dtype, tuple(features), tuple(marginals), given, scale))
+
+
+def with_evidence(
+    problem: Problem, features: tuple[TensorPair, ...], given: Mapping[str, GroupSimilarity]
+) -> Problem:
+    """Returns a problem with other evidence in place of its own; its cost is the squared distance of the features."""
+    if not given and isinstance(problem.cost, Wasserstein | Means):
+        return problem._replace(features=features)
+    scale = sum(map(magnitude, features))
+    return _finished(problem._replace(cost=_GivenOutright(), features=features, given=given, scale=scale))
 
 
 def pose_given(spec: PermutationSpec, similarities: Mapping[str, np.ndarray]) -> Problem:
@@ -111,7 +124,7 @@ def pose_given(spec: PermutationSpec, similarities: Mapping[str, np.ndarray]) ->
     structure = structure_of(spec)
     given = {group: GroupSimilarity(matrix) for group, matrix in similarities.items()}
     dtype = np.result_type(np.float32, *similarities.values())
-    return _finished(Problem(spec, structure, _GivenOutright(), dtype, (), (), _by_unit(given, spec, structure), 0.0))
+    return _finished(Problem(spec, structure, _GivenOutright(), dtype, (), (), by_unit(given, spec, structure), 0.0))
 
 
 def objective(problem: Problem, perms: Perms) -> float:
@@ -135,11 +148,13 @@ def objective_of_moved(problem: Problem, perms: Perms, moved: Posterior | Tree) 
     trees = (moved.mean, moved.std) if isinstance(moved, Gaussian) else (moved,)
     if not problem.marginals or len(problem.marginals[0].source) != len(trees):  # a point against a Gaussian
         return objective(problem, perms)
+    if hasattr(problem.cost, "trees"):  # its features are not made of the marginals alone
+        return objective(problem, perms)
     flats = [dict(zip(flatten(trees[0]), map(np.asarray, jax.tree.leaves(tree)), strict=True)) for tree in trees]
     total = _of_groups(problem, problem.structure.flat(perms))
     for piece, target, source in problem.marginals:
         arrays = [piece.of(flat[piece.layout.path]).astype(source[0].dtype, copy=False) for flat in flats]
-        total += tensor_value(problem.cost, _as_marginals(target), _as_marginals(arrays))
+        total += tensor_value(problem.cost, as_marginals(target), as_marginals(arrays))
     return total
 
 
@@ -238,7 +253,7 @@ def _zeros(like: np.ndarray) -> np.ndarray:
     return np.broadcast_to(np.zeros((), like.dtype), like.shape)
 
 
-def _by_unit(
+def by_unit(
     given: Mapping[str, GroupSimilarity], spec: PermutationSpec, structure: Structure
 ) -> dict[str, GroupSimilarity]:
     """Similarities of groups as one of all that each unit counts by all of it."""
@@ -274,7 +289,7 @@ def _compared(problem: Problem) -> Iterator[TensorPair]:
 
 def _cost(problem: Problem, target: tuple[np.ndarray, ...], source: list[np.ndarray]) -> float:
     if hasattr(problem.cost, "value"):
-        return tensor_value(problem.cost, _as_marginals(target), _as_marginals(source))
+        return tensor_value(problem.cost, as_marginals(target), as_marginals(source))
     return sum(map(squared_distance, target, source))
 
 
@@ -286,7 +301,8 @@ def _of_groups(problem: Problem, flat: FlatPerms) -> float:
     )
 
 
-def _as_marginals(arrays: Any) -> Marginals:
+def as_marginals(arrays: Any) -> Marginals:
+    """One array of a tensor as its mean, two as mean and std."""
     return Marginals(arrays[0], arrays[1] if len(arrays) > 1 else None)
 
 

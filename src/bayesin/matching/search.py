@@ -53,7 +53,13 @@ class Start(NamedTuple):
 
 
 class Sweep(NamedTuple):
-    """What a callback learns after every sweep."""
+    """What a callback learns after every sweep.
+
+    Example:
+        >>> sweep = Sweep(number=2, objective=12.5, moved=3)
+        >>> f"sweep {sweep.number}: {sweep.objective:g}"
+        'sweep 2: 12.5'
+    """
 
     number: int
     objective: float

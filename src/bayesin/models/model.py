@@ -55,6 +55,13 @@ class Model(NamedTuple):
 
     Fits call `apply_train`, where there is one: the network in training mode (batch statistics, dropout with the
     key), which returns its outputs, and `params` with the statistics that it collected; the rest is not looked at.
+
+    Example:
+        >>> init = lambda key: {"w": jax.random.normal(key, (2, 3))}
+        >>> model = Model(init, lambda params, x: x @ params["w"], name="linear")
+        >>> params = model.init(jax.random.key(0))
+        >>> model.apply(params, jax.numpy.ones((4, 2))).shape
+        (4, 3)
     """
 
     init: Callable[[jax.Array], Tree]  # key -> params

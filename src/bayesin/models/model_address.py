@@ -53,6 +53,16 @@ def load(target: str, *, key: jax.Array, input_shape: Sequence[int] | None = Non
 
     Raises:
         ModelError: the file fails, there is no such attribute, or it is none of these.
+
+    Example:
+        >>> import tempfile, jax, numpy as np
+        >>> from pathlib import Path
+        >>> code = "from bayesin.models import build" + chr(10) + "model = build('mlp', (4,), 2, width=3, depth=1)"
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     written = Path(folder, "net.py").write_text(code)
+        ...     loaded = load(f"{folder}/net.py:model", key=jax.random.key(0), input_shape=(4,))
+        >>> loaded.apply(loaded.params, np.zeros((5, 4), np.float32)).shape
+        (5, 2)
     """
     value, x = _found(target, None if input_shape is None else example_input(input_shape))
     if type(value) is tuple:  # apply and params

@@ -60,9 +60,9 @@ def from_torch(
             operator that torchax does not know, shapes or branches that depend on the data. The line names the place.
 
     Example:
-        >>> import torch  # doctest: +SKIP
-        >>> model = from_torch(torch.nn.Linear(3, 2), torch.zeros(1, 3))  # doctest: +SKIP
-        >>> jax.tree.map(jnp.shape, model.init(jax.random.key(0)))  # doctest: +SKIP
+        >>> import torch
+        >>> model = from_torch(torch.nn.Linear(3, 2), torch.zeros(1, 3))
+        >>> jax.tree.map(jnp.shape, model.init(jax.random.key(0)))
         {'bias': (2,), 'weight': (2, 3)}
     """
     torch = _torch()
@@ -113,6 +113,14 @@ def to_torch(params: Tree, module: Any) -> dict[str, Any]:
 
     Raises:
         ModelError: a parameter is missing, unknown, or of another shape.
+
+    Example:
+        >>> import torch
+        >>> module = torch.nn.Linear(3, 2)
+        >>> params = from_torch(module, torch.zeros(1, 3)).init(jax.random.key(0))
+        >>> result = module.load_state_dict(to_torch(params, module))
+        >>> module.weight.shape
+        torch.Size([2, 3])
     """
     torch = _torch()
     tied = _tied_names(module)
@@ -178,6 +186,7 @@ class _Network:
         switches = (torch.nn.modules.dropout._DropoutNd, torch.nn.modules.batchnorm._NormBase)
         self.trains_apart = any(isinstance(part, switches) or _drops(part) for part in parts) or _own_training(parts)
         self.constants = _constants(self.module, self.moving)
+        self.slots = _slots(self.module)
         self.places: list[str] = []
         for place, part in self.module.named_modules():
             part.register_forward_pre_hook(functools.partial(self._enter, place))
@@ -206,9 +215,11 @@ class _Network:
         self.places.clear()
         tensors = environment.j2t_iso({**self.constants, **{key: jnp.asarray(value) for key, value in tree.items()}})
         args, kwargs = self._arguments(environment, x)
+        # Every slot once: of a part with two names PyTorch's own tying would put a tensor of this call back.
+        held = {slot: tensors[self.tied.get(slot, slot)] for slot in self.slots}
         try:
             with _quiet(), environment.override_property(prng=key), environment:
-                made = torch.func.functional_call(self.module, tensors, args, kwargs)
+                made = torch.func.functional_call(self.module, held, args, kwargs, tie_weights=False)
                 outputs = self._chosen(made)
         except BayesinError:
             raise
@@ -366,15 +377,24 @@ def _constants(module: Any, moving: list[str]) -> dict[str, Any]:
 
 
 def _tied_names(module: Any) -> dict[str, str]:
-    """The names of tied parameters after the first, with the first."""
+    """The names of tied parameters and buffers after the first, with the first."""
     first: dict[int, str] = {}
     tied = {}
-    for name, parameter in module.named_parameters(remove_duplicate=False):
-        if id(parameter) in first:
-            tied[name] = first[id(parameter)]
-        else:
-            first[id(parameter)] = name
+    for tensors in (module.named_parameters, module.named_buffers):
+        for name, tensor in tensors(remove_duplicate=False):
+            if first.setdefault(id(tensor), name) != name:
+                tied[name] = first[id(tensor)]
     return tied
+
+
+def _slots(module: Any) -> list[str]:
+    """One name for every place that holds a parameter or a buffer, also where a part has several names."""
+    return [
+        f"{place}.{name}" if place else name
+        for place, part in module.named_modules()
+        for name, tensor in (part._parameters | part._buffers).items()
+        if tensor is not None
+    ]
 
 
 def _own_training(parts: list[Any]) -> bool:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..randomness import PRNGKey, check_key, normal_tree, sample_with
-from ..symmetry import Perms, PermutationSpec, permute
+from ..symmetry import Perms, PermutationSpec, Signs, permute
 from ..trees import Tree, is_float
 from .gaussian import Gaussian
 from .lowrank import LowRankGaussian
@@ -47,12 +47,17 @@ class FactorGaussian(eqx.Module):
     def draw(self, key: PRNGKey) -> Tree:
         """Returns one draw; both parts come from streams of their own."""
         shared, own = jax.random.split(key)
-        centre = LowRankGaussian(self.mean, self.factors).at(jax.random.normal(shared, (self.rank,), jnp.float32))
-        return Gaussian(centre, self.noise).at(normal_tree(own, self.mean))
+        return Gaussian(self.without_noise.draw(shared), self.noise).at(normal_tree(own, self.mean))
 
-    def permute(self, spec: PermutationSpec, perms: Perms) -> "FactorGaussian":
-        """Returns the posterior with its units reordered."""
-        return FactorGaussian(*(permute(tree, spec, perms) for tree in (self.mean, self.factors, self.noise)))
+    def permute(self, spec: PermutationSpec, perms: Perms, signs: Signs | None = None) -> "FactorGaussian":
+        """Returns the posterior with its units reordered, and flipped where there are signs."""
+        mean, factors = (permute(tree, spec, perms, signs) for tree in (self.mean, self.factors))
+        return FactorGaussian(mean, factors, permute(self.noise, spec, perms))
+
+    @property
+    def without_noise(self) -> LowRankGaussian:
+        """The low-rank part, around the same mean."""
+        return LowRankGaussian(self.mean, self.factors)
 
     @property
     def std(self) -> Tree:
@@ -66,12 +71,12 @@ class FactorGaussian(eqx.Module):
     @property
     def rank(self) -> int:
         """Number of factors."""
-        return jax.tree.leaves(self.factors)[0].shape[0]
+        return self.without_noise.rank
 
     @property
     def size(self) -> int:
         """Number of weights."""
-        return sum(leaf.size for leaf in jax.tree.leaves(self.mean))
+        return self.without_noise.size
 
 
 @partial(jax.jit, static_argnames="count")

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from ..errors import ModelError, PosteriorError
 from ..randomness import PRNGKey, check_key, normal_tree, sample_with
-from ..symmetry import Perms, PermutationSpec, permute
+from ..symmetry import Perms, PermutationSpec, Signs, permute
 from ..trees import Tree, check_same_structure, flatten, is_float
 
 
@@ -61,9 +61,9 @@ class Gaussian(eqx.Module):
 
         return jax.tree.map(shifted, self.mean, self.std, noise)
 
-    def permute(self, spec: PermutationSpec, perms: Perms) -> "Gaussian":
-        """Returns the posterior with its units reordered."""
-        return Gaussian(permute(self.mean, spec, perms), permute(self.std, spec, perms))
+    def permute(self, spec: PermutationSpec, perms: Perms, signs: Signs | None = None) -> "Gaussian":
+        """Returns the posterior with its units reordered, and flipped where there are signs."""
+        return Gaussian(permute(self.mean, spec, perms, signs), permute(self.std, spec, perms))
 
     def log_density(self, params: Tree) -> Float[Array, ""]:
         """Returns `log q(params)`, summed over all weights.

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 
 from ..errors import ModelError, PosteriorError
 from ..randomness import PRNGKey, check_key, sample_with
-from ..symmetry import Perms, PermutationSpec, permute
+from ..symmetry import Perms, PermutationSpec, Signs, permute
 from ..trees import Tree, check_same_structure, common_dtype, is_float
 from .gaussian import Gaussian
 from .samples import Samples
@@ -93,9 +93,9 @@ class LowRankGaussian(eqx.Module):
 
         return jax.tree.map(shifted, self.mean, self.factors)
 
-    def permute(self, spec: PermutationSpec, perms: Perms) -> "LowRankGaussian":
-        """Returns the posterior with its units reordered."""
-        return LowRankGaussian(permute(self.mean, spec, perms), permute(self.factors, spec, perms))
+    def permute(self, spec: PermutationSpec, perms: Perms, signs: Signs | None = None) -> "LowRankGaussian":
+        """Returns the posterior with its units reordered, and flipped where there are signs."""
+        return LowRankGaussian(*(permute(tree, spec, perms, signs) for tree in (self.mean, self.factors)))
 
     @property
     def marginal(self) -> Gaussian:

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from ..errors import PosteriorError
 from ..randomness import PRNGKey, check_key, sample_with
-from ..symmetry import Perms, PermutationSpec, permute
+from ..symmetry import Perms, PermutationSpec, Signs, permute
 from ..trees import Tree, is_float
 from .gaussian import Gaussian
 
@@ -74,9 +74,10 @@ class GaussianMixture(eqx.Module):
         mean, std = (jax.tree.map(lambda leaf: jnp.asarray(leaf)[chosen], tree) for tree in (self.means, self.stds))
         return Gaussian(mean, std).draw(noise)
 
-    def permute(self, spec: PermutationSpec, perms: Perms) -> "GaussianMixture":
-        """Returns the posterior with its units reordered, in every component alike."""
-        return GaussianMixture(permute(self.means, spec, perms), permute(self.stds, spec, perms), self.weights)
+    def permute(self, spec: PermutationSpec, perms: Perms, signs: Signs | None = None) -> "GaussianMixture":
+        """Returns the posterior with its units reordered, and flipped by signs, in every component alike."""
+        means, stds = permute(self.means, spec, perms, signs), permute(self.stds, spec, perms)
+        return GaussianMixture(means, stds, self.weights)
 
     @property
     def mean(self) -> Tree:

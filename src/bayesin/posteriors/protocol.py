@@ -20,6 +20,12 @@ class Posterior(Protocol):
     """A distribution over the weights of one network; `Gaussian`, `LowRankGaussian` and `Samples` are three.
 
     A class of your own with these members, as properties or fields, can be used wherever these can.
+
+    Example:
+        >>> import bayesin, numpy as np
+        >>> q = bayesin.Gaussian.point({"w": np.ones(2)})
+        >>> isinstance(q, Posterior), isinstance({"w": np.ones(2)}, Posterior)
+        (True, False)
     """
 
     @property

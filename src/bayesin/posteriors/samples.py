@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Int
 
 from ..errors import PosteriorError
 from ..randomness import PRNGKey, check_key, sample_with
-from ..symmetry import Perms, PermutationSpec, permute
+from ..symmetry import Perms, PermutationSpec, Signs, permute
 from ..trees import Tree, flatten, is_float
 
 Several = slice | Sequence[int] | Int[np.ndarray, "k"] | Bool[np.ndarray, "n"] | Int[Array, "k"] | Bool[Array, "n"]
@@ -107,9 +107,9 @@ class Samples(eqx.Module):
         chosen = sample_with(lambda one: jax.random.randint(one, (), 0, len(self)), key, count)
         return jax.tree.map(lambda leaf: leaf[chosen], self.params)
 
-    def permute(self, spec: PermutationSpec, perms: Perms) -> "Samples":
-        """Returns the samples with the units of each reordered."""
-        return Samples(permute(self.params, spec, perms))
+    def permute(self, spec: PermutationSpec, perms: Perms, signs: Signs | None = None) -> "Samples":
+        """Returns the samples with the units of each reordered, and flipped where there are signs."""
+        return Samples(permute(self.params, spec, perms, signs))
 
     @property
     def mean(self) -> Tree:

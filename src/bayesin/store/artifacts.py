@@ -15,6 +15,7 @@ Leaves come back bit for bit, as numpy arrays in nested dicts.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,9 +34,9 @@ from ..posteriors import (
     Samples,
     is_posterior,
 )
-from ..symmetry import Perms, PermutationSpec
+from ..symmetry import Perms, PermutationSpec, move_one
 from ..trees import Tree, flatten, unflatten
-from .tensors import BLOCK, CODE_OF, read_header, read_tensors, write_tensors
+from .tensors import BLOCK, CODE_OF, map_tensors, read_header, read_tensors, write_tensors
 
 POSTERIOR, ALIGNMENT, VERSION = "bayesin-posterior", "bayesin-alignment", 1
 PARTS = {
@@ -58,7 +59,12 @@ DEEPEST = 64  # levels of a parameter tree
 
 @dataclass(frozen=True)
 class Description:
-    """What the header of a file says; the arrays are not read."""
+    """What the header of a file says; the arrays are not read.
+
+    Example:
+        >>> Description("bayesin-posterior", 1, "point", {"point/w": ("float32", (3, 2))}, {}, None).weights
+        6
+    """
 
     format: str
     version: int
@@ -78,7 +84,13 @@ class Description:
 
 @dataclass(frozen=True)
 class StoredAlignment:
-    """Permutations with the spec they belong to and the settings that found them."""
+    """Permutations with the spec they belong to and the settings that found them.
+
+    Example:
+        >>> spec = PermutationSpec.parse({"w": ["g0"]}, {"g0": 2})
+        >>> StoredAlignment({"g0": np.array([1, 0])}, spec, {"cost": "means"}).settings["cost"]
+        'means'
+    """
 
     perms: Perms
     spec: PermutationSpec
@@ -133,21 +145,59 @@ def save_posterior(
     return write_tensors(path, tensors, strings)
 
 
-def load_posterior(path: Path | str, *, like: Tree | None = None) -> Posterior | Tree:
+def save_permuted(
+    path: Path | str,
+    posterior: Posterior | Tree,
+    spec: PermutationSpec,
+    perms: Perms,
+    *,
+    metadata: Mapping[str, Any] | None = None,
+) -> Path:
+    """Writes a posterior with its units reordered, a tensor at a time: no more than one is ever held in memory."""
+    name, parts = _parts_of(posterior, None)
+    tensors: dict[str, Any] = {
+        f"{part}/{leaf}": _Moved(value, spec, perms, leaf)
+        for part, tree in parts.items()
+        for leaf, value in flatten(tree).items()
+    }
+    return write_tensors(path, tensors, _strings(POSTERIOR, name, spec, metadata))
+
+
+class _Moved:
+    """One array with its units reordered, which is computed when it is asked for."""
+
+    def __init__(self, array: Any, spec: PermutationSpec, perms: Perms, path: str):
+        self.dtype, self.shape = array.dtype, array.shape
+        self._move = partial(move_one, array, spec, perms, path)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self._move(), dtype)
+
+
+def load_posterior(path: Path | str, *, like: Tree | None = None, mapped: bool = False) -> Posterior | Tree:
     """Reads what `save_posterior` wrote: a posterior of any of our families, or the parameter tree of a point.
 
     Args:
         path: the file.
         like: parameters of the model, arrays or shapes. The result then has the same tree type (lists and
             tuples included; otherwise nested dicts), and a file of another model is refused.
+        mapped: leave the arrays in the file, from where they are read when they are touched. For posteriors that are
+            larger than memory; nothing may shorten the file meanwhile. Their values are not looked at here.
 
     Raises:
         ArtifactError: the file is missing, damaged, of another kind or version, or of another model.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = save_posterior(f"{folder}/point.safetensors", {"w": np.zeros(3, np.float32)})
+        ...     load_posterior(path)
+        {'w': array([0., 0., 0.], dtype=float32)}
     """
-    arrays, strings = read_tensors(path)
+    arrays, strings = map_tensors(path) if mapped else read_tensors(path)
     kind = _check_strings(path, strings, POSTERIOR)
     parts = _split(path, arrays, kind)
-    for name, value in arrays.items():
+    for name, value in () if mapped else arrays.items():
         wrong = _wrong_values(name, value)
         if wrong:
             raise ArtifactError(f"{path}: {wrong}")
@@ -172,7 +222,16 @@ def save_alignment(
     *,
     settings: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Writes permutations, the spec they belong to and the settings that found them as one file."""
+    """Writes permutations, the spec they belong to and the settings that found them as one file.
+
+    Example:
+        >>> import tempfile
+        >>> spec = PermutationSpec.parse({"w": ["g0"]}, {"g0": 2})
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = save_alignment(f"{folder}/a.safetensors", {"g0": np.array([1, 0])}, spec, settings={"key": 0})
+        ...     load_alignment(path).settings
+        {'key': 0}
+    """
     spec.check_perms(perms)
     tensors = {f"perms/{group}": np.asarray(perm, np.int32) for group, perm in perms.items()}
     return write_tensors(path, tensors, _strings(ALIGNMENT, "alignment", spec, settings))
@@ -185,6 +244,14 @@ def load_alignment(path: Path | str) -> StoredAlignment:
 
     Raises:
         ArtifactError: the file is missing or damaged, or its permutations do not fit its spec.
+
+    Example:
+        >>> import tempfile
+        >>> spec = PermutationSpec.parse({"w": ["g0"]}, {"g0": 2})
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = save_alignment(f"{folder}/alignment.safetensors", {"g0": np.array([1, 0])}, spec)
+        ...     load_alignment(path).perms["g0"].tolist()
+        [1, 0]
     """
     arrays, strings = read_tensors(path)
     _check_strings(path, strings, ALIGNMENT)
@@ -200,7 +267,15 @@ def load_alignment(path: Path | str) -> StoredAlignment:
 
 
 def describe(path: Path | str) -> Description:
-    """Reads the header alone: what the file holds, its metadata and spec. Quick whatever the size."""
+    """Reads the header alone: what the file holds, its metadata and spec. Quick whatever the size.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = save_posterior(f"{folder}/q.safetensors", {"w": np.zeros(3, np.float32)})
+        ...     describe(path).kind, describe(path).weights
+        ('point', 3)
+    """
     header = read_header(path)
     kind = _check_strings(path, header.metadata, header.metadata.get("format", ""))
     tensors = {name: (entry.dtype.name, entry.shape) for name, entry in header.entries.items()}

@@ -9,6 +9,7 @@ taken as zeros) in the header, so that a flipped bit is an error and never anoth
 
 import json
 import math
+import mmap
 import os
 import zlib
 from collections.abc import Iterator, Mapping
@@ -84,31 +85,53 @@ def read_tensors(path: Path | str) -> tuple[dict[str, np.ndarray], dict[str, str
     Raises:
         ArtifactError: the file is missing, cut off, damaged, or not safetensors; says which.
     """
-    with _opened(path) as (header, file):
-        expected = header.metadata.get("checksum", "")
-        place = _checksum_place(header.raw, expected)
-        if len(expected) != 8 or place < 0:
-            raise ArtifactError(f"{path} has no checksum; it is damaged or was not written by bayesin")
-        checksum = zlib.crc32(header.raw[:place] + NO_CHECKSUM.encode() + header.raw[place + 8 :])
-        arrays = {}
-        for name in file.offset_keys():  # in the order of the file, of which they cover every byte
-            arrays[name] = file.get_tensor(name)
-            for block in _blocks(arrays[name]):
-                checksum = zlib.crc32(block, checksum)
-    if f"{checksum:08x}" != expected:
-        raise ArtifactError(f"{path} is damaged: its checksum is {checksum:08x}, the header says {expected[:8]}")
+    with _opened(path) as (header, opened, _):
+        arrays = dict(_checked(path, header, opened))
+    return {name: arrays[name] for name in header.entries}, header.metadata
+
+
+def map_tensors(path: Path | str) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """The same for files larger than memory: the file is checked a tensor at a time, then read where it is touched.
+
+    What was read counts as memory of the process, but the system may drop it at any time. Until the arrays are gone
+    nothing may shorten the file, which would end the process; replacing it, as `write_tensors` does, is safe.
+    """
+    with _opened(path) as (header, opened, file):
+        order = [name for name, _ in _checked(path, header, opened)]
+        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    arrays, at = {}, len(header.raw)
+    for name in order:
+        dtype, shape = header.entries[name]
+        arrays[name] = np.ndarray(shape, dtype, content, at)
+        at += arrays[name].nbytes
     return {name: arrays[name] for name in header.entries}, header.metadata
 
 
 def read_header(path: Path | str) -> Header:
     """Reads names, shapes and strings without the arrays; their checksum is not verified."""
-    with _opened(path) as (header, _):
+    with _opened(path) as (header, _, _):
         return header
 
 
+def _checked(path: Path | str, header: Header, opened: Any) -> Iterator[tuple[str, np.ndarray]]:
+    """The arrays, one after another; raises after the last one where the checksum is not that of the header."""
+    expected = header.metadata.get("checksum", "")
+    place = _checksum_place(header.raw, expected)
+    if len(expected) != 8 or place < 0:
+        raise ArtifactError(f"{path} has no checksum; it is damaged or was not written by bayesin")
+    checksum = zlib.crc32(header.raw[:place] + NO_CHECKSUM.encode() + header.raw[place + 8 :])
+    for name in opened.offset_keys():  # in the order of the file, of which they cover every byte
+        array = opened.get_tensor(name)
+        for block in _blocks(array):
+            checksum = zlib.crc32(block, checksum)
+        yield name, array
+    if f"{checksum:08x}" != expected:
+        raise ArtifactError(f"{path} is damaged: its checksum is {checksum:08x}, the header says {expected[:8]}")
+
+
 @contextmanager
-def _opened(path: Path | str) -> Iterator[tuple[Header, Any]]:
-    """The checked header of a file, and the file as the library has it open."""
+def _opened(path: Path | str) -> Iterator[tuple[Header, Any, BinaryIO]]:
+    """The checked header of a file, the file as the library has it open, and as the system has."""
     with open_file(path) as file:
         try:
             header = _read_header(path, file)
@@ -116,7 +139,7 @@ def _opened(path: Path | str) -> Iterator[tuple[Header, Any]]:
             # that became shorter would end the process.
             same = f"/dev/fd/{file.fileno()}"
             with safe_open(same if os.path.exists(same) else path, "np", backend="pread") as opened:
-                yield header, opened
+                yield header, opened, file
         except OSError as error:
             raise ArtifactError(f"cannot read {path}: {error.strerror or error}") from None
         except ArtifactError:

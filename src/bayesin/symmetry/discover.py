@@ -23,8 +23,10 @@ from ..trees import Tree
 from .factors import (
     Array,
     Axis,
+    Known,
     Sum,
     Units,
+    Value,
     constant,
     fix,
     fixed,
@@ -36,6 +38,7 @@ from .factors import (
     without_choices,
 )
 from .indexed import Meeting, outer_factors
+from .multipliers import find_scales, find_signs
 from .rules import CHOOSING, DROPPING, ENTERING, RULES, Equation, closed_over, freeze
 from .spec import PermutationSpec
 from .write_spec import write_spec
@@ -56,6 +59,8 @@ def discover(
     *,
     output: Output = None,
     modes: Sequence[tuple[Apply, Any]] = (),
+    signs: bool = False,
+    scales: bool = False,
 ) -> PermutationSpec:
     """Returns the permutations of units that leave `apply(params, x)` unchanged.
 
@@ -67,6 +72,8 @@ def discover(
             or a function of the result.
         modes: other functions of the same parameters that must stay unchanged too, each with an input: evaluation
             beside training, a second head, another size of the input.
+        signs: also find the units that may change their sign, as behind tanh: `spec.signed`.
+        scales: also find the positive numbers that units may be multiplied by, as before a ReLU: `spec.scaled`.
 
     Warns:
         LeftBehindWarning: parameters that no function reaches have the size of a group, or a group is one only
@@ -83,6 +90,9 @@ def discover(
         {'g0': 8}
         >>> spec.touched_by("g0")
         (('b0', 0, 0), ('w0', 1, 0), ('w1', 0, 0))
+        >>> odd = lambda p, x: jnp.tanh(x @ p["w0"] + p["b0"]) @ p["w1"]
+        >>> discover(odd, params, jnp.ones((1, 4)), signs=True).signed
+        ('g0',)
     """
     flat = check_arrays(params, "params")
     programs = [_Program(selecting(apply, output), params, x)]
@@ -100,7 +110,11 @@ def discover(
             break
         templates = told_apart
     _fix_what_is_dropped(parameters, walk.met)
-    spec = write_spec(parameters, walk.order_met, outer_factors(parameters.values(), walk.met))
+    outer = outer_factors(parameters.values(), walk.met)
+    dtypes = {path: leaf.dtype for path, leaf in flat.items()}
+    flips = find_signs(parameters, dtypes, walk.trail, outer) if signs else frozenset()
+    powers = find_scales(parameters, dtypes, walk.trail, outer) if scales else {}
+    spec = write_spec(parameters, walk.order_met, outer, flips, powers)
     _warn_of_what_stays(spec, parameters, reaching)
     return spec
 
@@ -135,6 +149,7 @@ class _Walk:
     def __init__(self):
         self.order_met: dict[Units, int] = {}
         self.met: list[Meeting] = []
+        self.trail: list[Meeting] = []  # the same, with links between arrays outside and inside of calls and loops
         self._steps: tuple[Axis, ...] = ()  # of the scans that are being walked
         self._known: dict[int, tuple[Any, Array]] = {}  # constants by identity; held, so that no id comes back
 
@@ -181,13 +196,36 @@ class _Walk:
             self.met.append(Meeting(name, {}, tuple(arrays), (), self._steps))
 
         if shapes and all(0 in shape for shape in shapes):
-            return [tuple(map(constant, shape)) for shape in shapes]  # of no entries any claim is true
+            return [Value(map(constant, shape)) for shape in shapes]  # of no entries any claim is true
         if name not in ENTERING:
             self._meet(arrays)
-        outputs = _apply_rule(Equation(name, eqn.params, shapes, number, enter, stand_outside), arrays)
+        equation = Equation(name, eqn.params, shapes, number, enter, stand_outside, self._link)
+        outputs = self._apply_rule(equation, arrays)
         if name not in ENTERING:
             self.met.append(Meeting(name, eqn.params, tuple(arrays), tuple(outputs), self._steps))
+            self.trail.append(self.met[-1])
         return outputs
+
+    def _link(self, how: str, arrays: Sequence[Array], made: Array) -> Array:
+        """Notes that an array is made of others by no equation; returns it as a value of its own."""
+        made = Value(made)
+        self.trail.append(Meeting(how, {}, tuple(arrays), (made,), self._steps))
+        return made
+
+    def _apply_rule(self, equation: Equation, arrays: list[Array]) -> list[Array]:
+        """What the rule says; a primitive whose parameters or shapes its rule does not expect is frozen."""
+        is_call = equation.name in ENTERING
+        if equation.name not in CHOOSING:
+            plain = [without_choices(array) for array in arrays]
+            arrays = [self._link("same", [a], p) if is_call else p for a, p in zip(arrays, plain, strict=True)]
+        try:
+            outputs = RULES.get(equation.name, freeze)(equation, *arrays)
+        except (AttributeError, KeyError):  # as after a change of JAX
+            return freeze(equation, *arrays)
+        if [tuple(map(size_of, array)) for array in outputs] != list(equation.shapes):
+            return freeze(equation, *arrays)
+        now = [settled(array) for array in outputs]
+        return [self._link("same", [a], n) if is_call else Value(n) for a, n in zip(outputs, now, strict=True)]
 
     def _meet(self, arrays: list[Array]) -> None:
         for factor in (factor for array in arrays for axis in array for factor in leaves_of(axis)):
@@ -196,23 +234,10 @@ class _Walk:
 
     def _constant(self, value: Any) -> Array:
         if not getattr(value, "shape", ()):
-            return ()
+            return Known.of((), value)
         if id(value) not in self._known:
-            self._known[id(value)] = (value, closed_over(value))
+            self._known[id(value)] = (value, Known.of(closed_over(value), value))
         return self._known[id(value)][1]
-
-
-def _apply_rule(equation: Equation, arrays: list[Array]) -> list[Array]:
-    """What the rule says; a primitive whose parameters or shapes its rule does not expect is frozen."""
-    if equation.name not in CHOOSING:
-        arrays = [without_choices(array) for array in arrays]
-    try:
-        outputs = RULES.get(equation.name, freeze)(equation, *arrays)
-    except (AttributeError, KeyError):  # as after a change of JAX
-        return freeze(equation, *arrays)
-    if [tuple(map(size_of, array)) for array in outputs] != list(equation.shapes):
-        return freeze(equation, *arrays)
-    return [settled(array) for array in outputs]
 
 
 def _start(templates: tuple[Template, ...], reaches: bool) -> Array:

@@ -1,5 +1,7 @@
 """A spec for people: what moves together, and why the rest does not."""
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 
@@ -28,7 +30,13 @@ class FixedLine:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a spec says, in the order of its groups and parameters."""
+    """What a spec says, in the order of its groups and parameters.
+
+    Example:
+        >>> found = explain(PermutationSpec.parse({"w": ["2", "g0"]}, {"g0": 3}))
+        >>> [(line.group, line.size) for line in found.groups]
+        [('g0', 3)]
+    """
 
     groups: tuple[GroupLine, ...]
     fixed: tuple[FixedLine, ...]
@@ -68,3 +76,37 @@ def _name(spec: PermutationSpec, path: str, number: int) -> str:
     axis = spec.axes[path][number]
     plain = is_product(axis) and len(axis[0]) < 2 and not any(factor.outer for factor in axis[0])
     return f"{path}[{number}]" + ("" if plain else f" = {write_axis(axis)}")
+
+
+def fold_names(names: Iterable[str], most: int | None = None) -> str:
+    """Names in one line; those that differ in one number, as of a layer, are one name with all the numbers."""
+    left = list(dict.fromkeys(name.replace("%2F", "/") for name in names))
+    while folded := _fold(left):
+        left = folded
+    more = f" and {len(left) - most} more" if most and len(left) > most else ""
+    return ", ".join(left[:most]) + more
+
+
+def _fold(names: list[str]) -> list[str]:
+    """Puts the largest family of names that differ in one number into one; empty where there is none."""
+    families: dict[tuple[str, str], dict[str, str]] = {}  # (before, after the number) -> {number: name}
+    for name in names:
+        for number in re.finditer(r"(?<![\d\[{,-])\d+(?![\d},-])", name):
+            families.setdefault((name[: number.start()], name[number.end() :]), {})[number[0]] = name
+    (before, after), members = max(families.items(), key=lambda family: len(family[1]), default=(("", ""), {}))
+    if len(members) < 2:
+        return []
+    place = names.index(next(iter(members.values())))
+    left = [name for name in names if name not in members.values()]
+    return [*left[:place], f"{before}{{{_ranges(list(members))}}}{after}", *left[place:]]
+
+
+def _ranges(numbers: list[str]) -> str:
+    """Whole numbers in order, runs of three and more by their ends: 0-8, 12."""
+    runs: list[list[int]] = []
+    for number in sorted(map(int, numbers)):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs)

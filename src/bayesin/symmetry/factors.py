@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 from itertools import accumulate, pairwise
 from math import gcd, prod
+from typing import Any
 
 ACROSS = "cut where no product of factors can follow"
 POSITION = "position of a slice"
@@ -92,6 +93,23 @@ class Choice:
 Factor = Units | Constant | Sum | Choice
 Axis = tuple[Factor, ...]
 Array = tuple[Axis, ...]
+
+
+class Value(tuple):
+    """The axes of one value of a program: an object of its own, even without axes, that tells values apart."""
+
+
+class Known(Value):
+    """The axes of a value that is written in the program."""
+
+    value: Any
+
+    @classmethod
+    def of(cls, axes: Array, value: Any) -> "Known":
+        """The axes, with the value that they belong to."""
+        known = cls(axes)
+        known.value = value
+        return known
 
 
 def free(size: int) -> Axis:

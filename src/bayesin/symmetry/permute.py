@@ -9,6 +9,9 @@ An indexed group has one permutation for each position of its outer factors. The
 follow by the new position: `new[h, i] = old[outer[h], perm[h, i]]`. A tensor with a sum on some axis is cut into
 pieces, one for each combination of terms, each of which is a tensor of its own.
 
+Units that may change their sign do so after they have moved, `new[i] = sign[i] old[perm[i]]`, in every tensor that
+the spec marks: order and signs together are signed permutations (the hyperoctahedral group).
+
 This one action serves means, stds, momenta, stacks of samples and the features that matching compares.
 """
 
@@ -26,7 +29,17 @@ from jax.core import Tracer
 
 from ..errors import SpecError
 from ..trees import Tree, flatten
-from .spec import Axis, Factor, Perms, PermutationSpec, check_permutations, is_product, size_of_axis, size_of_term
+from .spec import (
+    Axis,
+    Factor,
+    Perms,
+    PermutationSpec,
+    Signs,
+    check_permutations,
+    is_product,
+    size_of_axis,
+    size_of_term,
+)
 
 
 class Step(NamedTuple):
@@ -51,6 +64,8 @@ class Layout:
     shape: tuple[int, ...]  # the piece with one axis a factor
     groups: tuple[str | None, ...]  # None where fixed
     outer: tuple[tuple[int, ...], ...]  # for each factor, the factors of this piece that its group is indexed by
+    flips: tuple[bool, ...] = ()  # for each factor, whether entries change their sign with its units
+    scales: tuple[tuple[tuple[str, int], ...], ...] = ()  # for each factor, the powers of what multiplies entries
 
     def places(self, group: str) -> tuple[int, ...]:
         """The factors that count the units of a group."""
@@ -70,6 +85,11 @@ class Layout:
             if group is not None
         ]
         return tuple(sorted(moves, key=lambda move: len(move[2])))
+
+    @cached_property
+    def flipped(self) -> tuple[tuple[int, str, tuple[int, ...]], ...]:
+        """Those of `moves` whose units change the sign of entries."""
+        return tuple(move for move in self.moves if self.flips[move[0]]) if any(self.flips) else ()
 
     def factored(self, array: Any) -> Any:
         """Returns the piece of an array in factored shape, after any leading axes; a view where it can be one."""
@@ -97,7 +117,7 @@ def layouts(spec: PermutationSpec) -> Mapping[str, tuple[Layout, ...]]:
     return MappingProxyType({path: tuple(_pieces(path, axes)) for path, axes in spec.parameters})
 
 
-def permute(tree: Tree, spec: PermutationSpec, perms: Perms) -> Tree:
+def permute(tree: Tree, spec: PermutationSpec, perms: Perms, signs: Signs | None = None) -> Tree:
     """Returns the tree with the units of every group reordered; the input is left as it is.
 
     Concrete permutations act on the host, without compilation; leaves keep their type, dtype and device. Traced
@@ -108,9 +128,11 @@ def permute(tree: Tree, spec: PermutationSpec, perms: Perms) -> Tree:
         spec: which axes move together.
         perms: one integer array of `spec.perm_shape(group)` for each group, `new[i] = old[perm[i]]`; or, for a
             stack, one with an axis of samples in front, permutations for each entry of the first leading axis.
+        signs: 1 or −1 for every unit, after it has moved, of groups that may flip (`spec.signed`); leave them out
+            for stds, which have no sign.
 
     Raises:
-        SpecError: a parameter, a shape or a permutation does not fit the spec.
+        SpecError: a parameter, a shape, a permutation or a sign does not fit the spec.
 
     Example:
         >>> spec = PermutationSpec.parse({"b": ["g0"], "w": ["2", "g0"]}, {"g0": 3})
@@ -121,25 +143,32 @@ def permute(tree: Tree, spec: PermutationSpec, perms: Perms) -> Tree:
         >>> perms = {"h": np.array([1, 0]), "q": np.array([[0, 1, 2], [2, 0, 1]])}
         >>> permute({"w": np.array([1, 2, 3, 4, 5, 6])}, heads, perms)["w"].tolist()
         [4, 5, 6, 3, 1, 2]
+        >>> odd = PermutationSpec.parse({"b": ["±g0"]}, {"g0": 3})
+        >>> permute({"b": tree["b"]}, odd, {"g0": np.array([2, 0, 1])}, {"g0": np.array([1, -1, 1])})["b"].tolist()
+        [30, -10, 20]
     """
     lead = spec.check(tree)
     perms = {group: perm if isinstance(perm, Tracer) else np.asarray(perm) for group, perm in perms.items()}
     flat = flatten(tree)
-    each = any(np.ndim(perms[g]) == len(spec.perm_shape(g)) + 1 for g in spec.sizes if g in perms)
+    signs = {g: sign if isinstance(sign, Tracer) else np.asarray(sign) for g, sign in (signs or {}).items()}
+    own = [(perms, g) for g in spec.sizes if g in perms] + [(signs, g) for g in spec.sizes if g in signs]
+    each = any(np.ndim(values[g]) == len(spec.perm_shape(g)) + 1 for values, g in own)
     if each:
         samples = np.shape(next(iter(flat.values())))[0] if lead and flat else 0
-        perms = _check_one_each(perms, spec, samples)
+        perms, signs = _check_one_each(perms, signs, spec, samples)
     else:
         spec.check_perms(perms)
-    skip, known = identity_groups(perms), layouts(spec)
+        spec.check_signs(signs)
+    known = layouts(spec)
+    action = _Action.of(perms, signs)
     move = _move_each if each else _move
-    moved = [move(leaf, known[path], perms, skip) for path, leaf in flat.items()]
+    moved = [move(leaf, known[path], action) for path, leaf in flat.items()]
     return jax.tree.unflatten(jax.tree.structure(tree), moved)
 
 
-def move_one(leaf: Any, spec: PermutationSpec, perms: Perms, path: str) -> Any:
-    """Returns one parameter with its units reordered; `perms` fit the spec."""
-    return _move(leaf, layouts(spec)[path], perms, identity_groups(perms))
+def move_one(leaf: Any, spec: PermutationSpec, perms: Perms, path: str, signs: Signs | None = None) -> Any:
+    """Returns one parameter with its units reordered; `perms` and `signs` fit the spec."""
+    return _move(leaf, layouts(spec)[path], _Action.of(perms, signs or {}))
 
 
 def gather(array: Any, layout: Layout, perms: Mapping[str, Any], skip: frozenset[str] = frozenset()) -> Any:
@@ -185,6 +214,51 @@ def identity_groups(perms: Mapping[str, Any]) -> frozenset[str]:
     )
 
 
+def multiply(tree: Tree, spec: PermutationSpec, scales: Mapping[str, Any]) -> Tree:
+    """Returns the tree with the units of groups multiplied by positive numbers, which leaves the function as it is.
+
+    Args:
+        tree: params, stds, or a stack of them with leading axes; a std is multiplied as its mean is.
+        spec: says which entries a scale multiplies, and with what power (`spec.scaled`).
+        scales: for the name of a scale, one positive number a unit, of `spec.perm_shape` of its group.
+
+    Raises:
+        SpecError: a parameter or a scale does not fit the spec.
+
+    Example:
+        >>> spec = PermutationSpec.parse({"w0": ["1", "g0{s0}"], "w1": ["g0{-s0}", "1"]}, {"g0": 2})
+        >>> tree = {"w0": np.array([[1.0, 2.0]]), "w1": np.array([[3.0], [4.0]])}
+        >>> multiply(tree, spec, {"s0": np.array([2.0, 0.5])})["w0"].tolist()
+        [[2.0, 1.0]]
+    """
+    spec.check(tree)
+    for name, scale in scales.items():
+        if name not in spec.scaled:
+            raise SpecError(f"there is no scale '{name}'; the spec has {', '.join(spec.scaled) or 'none'}")
+        shape = spec.perm_shape(spec.scaled[name])
+        if np.shape(scale) != shape or not (np.asarray(scale) > 0).all():
+            raise SpecError(f"the scale '{name}' needs positive numbers of shape {shape}, not {np.shape(scale)}")
+    known = layouts(spec)
+    changed = [_multiplied(leaf, known[path], scales) for path, leaf in flatten(tree).items()]
+    return jax.tree.unflatten(jax.tree.structure(tree), changed)
+
+
+def _multiplied(leaf: Any, pieces: tuple[Layout, ...], scales: Mapping[str, Any]) -> Any:
+    if not any(name in scales for piece in pieces for powers in piece.scales for name, _ in powers):
+        return leaf.copy() if isinstance(leaf, np.ndarray) else leaf
+    array = np.array(leaf)
+    for piece in pieces:
+        part = piece.factored(array)
+        for place, powers in enumerate(piece.scales):
+            for name, power in powers:
+                if name in scales:
+                    places = (*piece.outer[place], place)
+                    factor = spread(np.asarray(scales[name], np.float64) ** power, places, len(piece.shape))
+                    part = part * factor.astype(array.dtype)
+        array = piece.put(array, part) if len(pieces) > 1 else part.reshape(array.shape)
+    return _like(leaf, array)
+
+
 def compose(outer: Mapping[str, Any], inner: Mapping[str, Any], spec: PermutationSpec | None = None) -> Perms:
     """Returns the permutations that act as `inner` first and `outer` after it.
 
@@ -225,6 +299,39 @@ def invert(perms: Mapping[str, Any], spec: PermutationSpec | None = None) -> Per
         *outer, _ = _axes_of(perms, group, spec)
         undone[group] = _invert_last(perms[group][_sources(undone, tuple(outer), spec)] if outer else perms[group])
     return {group: undone[group] for group in perms}
+
+
+def compose_signs(outer: Mapping[str, Any], signs: tuple[Signs, Signs], spec: PermutationSpec) -> Signs:
+    """Returns the signs that belong to `compose(outer, inner, spec)`.
+
+    `signs` are those of the outer and of the inner setting: what the inner one flipped has been moved by the outer
+    permutations, `outer_sign[i] inner_sign[outer[i]]`. Groups that are in neither stay as they are.
+
+    Example:
+        >>> spec = PermutationSpec.parse({"b": ["±g0"]}, {"g0": 3})
+        >>> signs = {"g0": np.array([1, 1, -1])}, {"g0": np.array([-1, 1, 1])}
+        >>> compose_signs({"g0": np.array([1, 2, 0])}, signs, spec)["g0"].tolist()
+        [1, 1, 1]
+    """
+    last, first = ({group: _array(sign) for group, sign in part.items()} for part in signs)
+    moves = {group: _array(perm) for group, perm in outer.items()}
+    moved = {group: sign[_sources(moves, _axes_of(moves, group, spec), spec)] for group, sign in first.items()}
+    return {
+        group: last[group] * moved[group] if group in last and group in moved else (last | moved)[group]
+        for group in spec.signed
+        if group in last or group in moved
+    }
+
+
+def invert_signs(perms: Mapping[str, Any], signs: Signs, spec: PermutationSpec) -> Signs:
+    """Returns the signs that belong to `invert(perms, spec)`.
+
+    Example:
+        >>> spec = PermutationSpec.parse({"b": ["±g0"]}, {"g0": 3})
+        >>> invert_signs({"g0": np.array([1, 2, 0])}, {"g0": np.array([1, 1, -1])}, spec)["g0"].tolist()
+        [-1, 1, 1]
+    """
+    return compose_signs(invert(perms, spec), ({}, signs), spec)
 
 
 def transpositions(perms: Mapping[str, Any]) -> dict[str, int]:
@@ -276,6 +383,8 @@ def _pieces(path: str, axes: tuple[Axis, ...]) -> Iterator[Layout]:
             shape=tuple(factor.size for _, factor in seen),
             groups=tuple(factor.group for _, factor in seen),
             outer=tuple(tuple(_outer_place(seen, number, name) for name in f.outer) for number, f in seen),
+            flips=tuple(factor.flips for _, factor in seen),
+            scales=tuple(factor.scales for _, factor in seen),
         )
 
 
@@ -331,44 +440,90 @@ def _sources(perms: Mapping[str, Any], names: tuple[str, ...], spec: Permutation
     return tuple(index)
 
 
-def _move(leaf: Any, pieces: tuple[Layout, ...], perms: Perms, skip: frozenset[str]) -> Any:
+class _Action(NamedTuple):
+    """Permutations and signs, and the groups whose order stays as it is."""
+
+    perms: Perms
+    signs: Signs  # without those that change nothing
+    skip: frozenset[str]
+
+    @classmethod
+    def of(cls, perms: Perms, signs: Signs) -> "_Action":
+        """The action, with what it leaves as it is."""
+        changing = {g: sign for g, sign in signs.items() if isinstance(sign, Tracer) or (sign != 1).any()}
+        return cls(perms, changing, identity_groups(perms))
+
+    def leaves(self, piece: Layout) -> bool:
+        """Whether a piece stays as it is."""
+        return set(piece.present) <= self.skip and not any(group in self.signs for _, group, _ in piece.flipped)
+
+    def leaves_all(self, pieces: tuple[Layout, ...]) -> bool:
+        """Whether all pieces of a leaf do."""
+        return all(map(self.leaves, pieces))
+
+    def on(self, array: Any, piece: Layout) -> Any:
+        """A piece in factored shape, moved and then flipped."""
+        array, rank = gather(array, piece, self.perms, self.skip), len(piece.groups)
+        for place, group, outer in piece.flipped:
+            if group in self.signs:
+                array = array * spread(self.signs[group], (*outer, place), rank).astype(array.dtype)
+        return array
+
+    def among(self, pieces: tuple[Layout, ...]) -> "_Action":
+        """What of the action these pieces need."""
+        present = {group for piece in pieces for group in piece.present}
+        return self._replace(
+            perms={group: self.perms[group] for group in present},
+            signs={group: sign for group, sign in self.signs.items() if group in present},
+        )
+
+    def is_traced(self, pieces: tuple[Layout, ...]) -> bool:
+        """Whether what moves these pieces is not known yet."""
+        present = {group for piece in pieces for group in piece.present}
+        return any(isinstance(part.get(group), Tracer) for group in present for part in (self.perms, self.signs))
+
+
+def _move(leaf: Any, pieces: tuple[Layout, ...], action: _Action) -> Any:
     """One leaf, all of whose leading axes are moved alike."""
-    if all(set(piece.present) <= skip for piece in pieces):  # an immutable array is shared, another one copied
+    if action.leaves_all(pieces):  # an immutable array is shared, another one copied
         return leaf.copy() if isinstance(leaf, np.ndarray) else leaf
-    if not _on_host(leaf, pieces, perms):
-        return _moved(jnp.asarray(leaf), pieces, perms, skip)
-    return _like(leaf, _moved(np.asarray(leaf), pieces, perms, skip))
+    if not _on_host(leaf, pieces, action):
+        return _moved(jnp.asarray(leaf), pieces, action)
+    return _like(leaf, _moved(np.asarray(leaf), pieces, action))
 
 
-def _moved(array: Any, pieces: tuple[Layout, ...], perms: Perms, skip: frozenset[str]) -> Any:
+def _moved(array: Any, pieces: tuple[Layout, ...], action: _Action) -> Any:
     if len(pieces) == 1:
-        return gather(pieces[0].factored(array), pieces[0], perms, skip).reshape(array.shape)
+        return action.on(pieces[0].factored(array), pieces[0]).reshape(array.shape)
     result = array.copy() if isinstance(array, np.ndarray) else array
     for piece in pieces:
-        if not set(piece.present) <= skip:
-            result = piece.put(result, gather(piece.factored(array), piece, perms, skip))
+        if not action.leaves(piece):
+            result = piece.put(result, action.on(piece.factored(array), piece))
     return result
 
 
-def _move_each(leaf: Any, pieces: tuple[Layout, ...], perms: Perms, skip: frozenset[str]) -> Any:
+def _move_each(leaf: Any, pieces: tuple[Layout, ...], action: _Action) -> Any:
     """One leaf of a stack, every entry of whose first axis has permutations of its own."""
-    present = {group for piece in pieces for group in piece.present}
-    if present <= skip:
+    if action.leaves_all(pieces):
         return leaf.copy() if isinstance(leaf, np.ndarray) else leaf
-    mine = {group: perms[group] for group in present}
-    if not _on_host(leaf, pieces, perms):
-        return jax.vmap(lambda member, own: _move(member, pieces, own, skip))(jnp.asarray(leaf), mine)
+    mine = action.among(pieces)
+
+    def move(member: Any, perms: Perms, signs: Signs) -> Any:
+        return _move(member, pieces, _Action(perms, signs, mine.skip))
+
+    if not _on_host(leaf, pieces, mine):
+        return jax.vmap(move)(jnp.asarray(leaf), mine.perms, mine.signs)
     array = np.asarray(leaf)
     result = np.empty_like(array)
     for index, member in enumerate(array):
-        result[index] = _move(member, pieces, {group: perm[index] for group, perm in mine.items()}, skip)
+        own = ({group: value[index] for group, value in part.items()} for part in (mine.perms, mine.signs))
+        result[index] = move(member, *own)
     return _like(leaf, result)
 
 
-def _on_host(leaf: Any, pieces: tuple[Layout, ...], perms: Perms) -> bool:
+def _on_host(leaf: Any, pieces: tuple[Layout, ...], action: _Action) -> bool:
     """Whether numpy can move the leaf, which needs no compilation."""
-    traced = (isinstance(perms[group], Tracer) for piece in pieces for group in piece.present)
-    if isinstance(leaf, Tracer) or any(traced):
+    if isinstance(leaf, Tracer) or action.is_traced(pieces):
         return False
     return not isinstance(leaf, jax.Array) or leaf.is_fully_addressable
 
@@ -377,21 +532,28 @@ def _like(leaf: Any, result: np.ndarray) -> Any:
     return jax.device_put(result, leaf.sharding) if isinstance(leaf, jax.Array) else result
 
 
-def _check_one_each(perms: Perms, spec: PermutationSpec, samples: int) -> Perms:
-    """Checks permutations of each sample; a group that has them only once has them for all of them."""
+def _check_one_each(perms: Perms, signs: Signs, spec: PermutationSpec, samples: int) -> tuple[Perms, Signs]:
+    """Checks settings of each sample; a group that has one only once has it for all of them."""
     shapes = {group: spec.perm_shape(group) for group in spec.sizes}
-    stacked = {
-        group: _repeat(perm, samples) if np.ndim(perm) == len(shapes.get(group, ())) else perm
-        for group, perm in perms.items()
-    }
-    for group, perm in stacked.items():
-        if len(perm) != samples:
-            raise SpecError(f"group '{group}' has {len(perm)} permutations, but the stack has {samples} samples")
+    stacked = [
+        {
+            group: _repeat(value, samples) if np.ndim(value) == len(shapes.get(group, ())) else value
+            for group, value in part.items()
+        }
+        for part in (perms, signs)
+    ]
+    for part, what in zip(stacked, ("permutations", "signs"), strict=True):
+        for group, value in part.items():
+            if len(value) != samples:
+                raise SpecError(f"group '{group}' has {len(value)} {what}, but the stack has {samples} samples")
+    perms, signs = stacked
     if samples:
-        spec.check_perms({group: perm[0] for group, perm in stacked.items()})
-        for group, perm in stacked.items():
+        spec.check_perms({group: perm[0] for group, perm in perms.items()})
+        for group, perm in perms.items():
             check_permutations(perm, (samples, *shapes[group]), group)
-    return stacked
+        for index in range(samples):
+            spec.check_signs({group: sign[index] for group, sign in signs.items()})
+    return perms, signs
 
 
 def _repeat(perm: Any, samples: int) -> Any:

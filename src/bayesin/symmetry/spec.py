@@ -8,12 +8,16 @@ factor belongs to a group, whose units may be permuted, or is fixed. An axis of 
 A group may be *indexed* by other factors: `g1[g0]` has one permutation of its units for every unit of `g0`, such as
 the dimensions of every head. An outer factor is a group itself, or a fixed factor that has a name, such as the layers
 under one `lax.scan`.
+
+Units may have more freedom than their order. `±g0` says that the entries here change their sign where a unit of `g0`
+does, as behind tanh; `g0{s0}` that they are multiplied by the positive number that `s0` has for the unit, `g0{-s0}`
+that they are divided by it, as before and behind a ReLU.
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from math import lgamma, log, prod
@@ -30,6 +34,9 @@ from ..randomness import generator
 from ..trees import Tree, flatten
 
 Perms = dict[str, Any]  # {group: integer array of `spec.perm_shape(group)`}; gather convention new[i] = old[perm[i]]
+Signs = dict[
+    str, Any
+]  # {group of `spec.signed`: 1 and −1, of `spec.perm_shape(group)`}; new[i] = sign[i] old[perm[i]]
 
 MOST_GROUPS = 1 << 12  # a file may name any number, and work grows with it; deep networks have hundreds
 MOST_FACTORS = 32  # of one piece of a parameter; each becomes an axis of an array, of which numpy has no more
@@ -46,6 +53,8 @@ class Factor:
     Example:
         >>> str(Factor(64, "g1", outer=("g0",))), str(Factor(12, name="layer")), str(Factor(7))
         ('g1[g0]', 'layer', '7')
+        >>> Factor(64, "g1", flips=True, scales=(("s0", 1), ("s1", -2))).written
+        '±g1{s0, -2 s1}'
     """
 
     size: int
@@ -53,6 +62,19 @@ class Factor:
     reason: str = field(default="", compare=False)  # why it is fixed, for people
     outer: tuple[str, ...] = ()  # factors that the group is indexed by, each after those that index it
     name: str = ""  # of a fixed factor that indexes a group
+    flips: bool = False  # whether entries change their sign with the units of the group
+    scales: tuple[tuple[str, int], ...] = ()  # (name, power) of the positive numbers that they are multiplied by
+
+    @property
+    def written(self) -> str:
+        """The factor as it stands in an axis, with the freedom that its units have beside their order."""
+        powers = ", ".join(_write_power(*scale) for scale in self.scales)
+        return f"{'±' * self.flips}{self}{f'{{{powers}}}' if powers else ''}"
+
+    @property
+    def bare(self) -> "Factor":
+        """The factor without what its units are multiplied by."""
+        return replace(self, flips=False, scales=()) if self.flips or self.scales else self
 
     @property
     def called(self) -> str:
@@ -99,6 +121,7 @@ class PermutationSpec:
                 for factor in factors_of(axis):
                     _check_factor(path, factor, known)
         _check_outer(known)
+        _check_scales(self._factors())
         for path, axes in self.parameters:
             if any(factor.outer for axis in axes for factor in factors_of(axis)):
                 _check_beside(path, axes)
@@ -119,6 +142,23 @@ class PermutationSpec:
         """Sizes of the fixed factors that have a name."""
         return dict(self._fixed)
 
+    @cached_property
+    def signed(self) -> tuple[str, ...]:
+        """The groups whose units may also change their sign."""
+        found = {factor.group for _, _, _, factor in self._factors() if factor.flips}
+        return tuple(group for group in self._groups if group in found)
+
+    @cached_property
+    def scaled(self) -> dict[str, str]:
+        """The positive numbers that units may be multiplied by: the group that each has one number a unit of."""
+        found = {name: f.group or "" for _, _, _, f in self._factors() for name, _ in f.scales}
+        return {name: found[name] for name in sorted(found, key=_natural)}
+
+    @cached_property
+    def without_signs(self) -> "PermutationSpec":
+        """The spec of the permutations alone, in which no unit changes its sign."""
+        return self if not self.signed else self._with_factors(lambda factor: replace(factor, flips=False))
+
     @property
     def axes(self) -> dict[str, tuple[Axis, ...]]:
         """The terms of each axis, by path."""
@@ -126,14 +166,15 @@ class PermutationSpec:
 
     @cached_property
     def log10_order(self) -> float:
-        """Logarithm, to the base of ten, of the number of settings that all groups together have.
+        """Logarithm, to the base of ten, of the number of settings that all groups together have, signs included.
 
         Example:
             >>> PermutationSpec.parse({"w": ["h * q[h]"]}, {"h": 2, "q[h]": 5}).log10_order  # log10(2! · 5!²)
             4.459...
         """
         shapes = [self.perm_shape(group) for group in self._groups]
-        return sum(prod(outer) * lgamma(size + 1) for *outer, size in shapes) / log(10)
+        orders = sum(prod(outer) * lgamma(size + 1) for *outer, size in shapes)
+        return (orders + sum(prod(self.perm_shape(group)) for group in self.signed) * log(2)) / log(10)
 
     def shape(self, path: str) -> tuple[int, ...]:
         """Shape that the spec expects of one parameter."""
@@ -164,6 +205,17 @@ class PermutationSpec:
             plain = len(shape) == 1
             perms[group] = draws.permutation(shape[0]) if plain else draws.permuted(_identity(shape), axis=-1)
         return perms
+
+    def identity_signs(self) -> Signs:
+        """Signs that change nothing, as a fresh dict."""
+        return {group: np.ones(self.perm_shape(group), np.int8) for group in self.signed}
+
+    def random_signs(self, key: jax.Array) -> Signs:
+        """Uniformly random signs, one stream for each group."""
+        return {
+            group: generator(key, "signs", group).choice(np.array([1, -1], np.int8), self.perm_shape(group))
+            for group in self.signed
+        }
 
     def check(self, tree: Tree) -> int:
         """Returns the number of leading axes of a tree that has these parameters.
@@ -201,6 +253,20 @@ class PermutationSpec:
                 raise SpecError(f"group '{group}' has no permutation")
             check_permutations(perms[group], self.perm_shape(group), group)
 
+    def check_signs(self, signs: Mapping[str, Any]) -> None:
+        """Raises `SpecError` unless `signs` has 1 or −1 for every unit of groups that may flip; others stay 1."""
+        for group, sign in signs.items():
+            if group not in self.signed:
+                raise SpecError(
+                    f"group '{group}' has no signs; of this spec {', '.join(self.signed) or 'none'} may flip"
+                )
+            if np.shape(sign) != self.perm_shape(group):
+                raise SpecError(
+                    f"the signs of group '{group}' have shape {np.shape(sign)}, expected {self.perm_shape(group)}"
+                )
+            if not isinstance(sign, Tracer) and not np.isin(np.asarray(sign), (1, -1)).all():
+                raise SpecError(f"the signs of group '{group}' hold other numbers than 1 and -1")
+
     def save(self, path: Path | str) -> Path:
         """Writes the spec as a JSON file that a person can read and edit."""
         return write_json(path, self.to_json())
@@ -222,7 +288,8 @@ class PermutationSpec:
     def to_json(self) -> dict[str, Any]:
         """The spec as plain data, which `from_json` reads back.
 
-        Sums, indexed groups and named factors need version 2; without them the file is of version 1.
+        Signs and scales need version 3; sums, indexed groups and named factors version 2; without them the file is
+        of version 1.
         """
         parameters = {path: [write_axis(axis) for axis in axes] for path, axes in self.parameters}
         why = {path: [_reasons_of(axis) for axis in axes] for path, axes in self.parameters}
@@ -230,7 +297,7 @@ class PermutationSpec:
         indexed = any(factor.outer for factor in self._groups.values())
         return {
             "format": "bayesin-spec",
-            "version": 2 if sums or indexed or self._fixed else 1,
+            "version": 3 if self.signed or self.scaled else 2 if sums or indexed or self._fixed else 1,
             "groups": {str(factor): factor.size for factor in self._groups.values()},
             **({"fixed": self.fixed_factors} if self._fixed else {}),
             "parameters": parameters,
@@ -242,9 +309,9 @@ class PermutationSpec:
         """Reads what `to_json` wrote, or what a person edited, and refuses what does not hold together."""
         if not isinstance(data, dict) or data.get("format") != "bayesin-spec":
             raise SpecError('this is not a permutation spec: it needs "format": "bayesin-spec"')
-        if data.get("version") not in (1, 2):
+        if data.get("version") not in (1, 2, 3):
             raise SpecError(
-                f"spec version {data.get('version')!r} is not supported; this bayesin reads versions 1 and 2"
+                f"spec version {data.get('version')!r} is not supported; this bayesin reads versions 1, 2 and 3"
             )
         if "parameters" not in data or "groups" not in data:
             raise SpecError(NEEDED)
@@ -309,6 +376,16 @@ class PermutationSpec:
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         return {path: tuple(map(size_of_axis, axes)) for path, axes in self.parameters}
 
+    def _with_factors(self, change: Callable[[Factor], Factor]) -> "PermutationSpec":
+        """The spec with every factor changed."""
+
+        def changed(axis: Axis) -> Axis:
+            return tuple(
+                tuple(change(part) if isinstance(part, Factor) else changed(part) for part in term) for term in axis
+            )
+
+        return PermutationSpec(tuple((path, tuple(map(changed, axes))) for path, axes in self.parameters))
+
     def _size_of_name(self, name: str) -> int:
         return self._groups[name].size if name in self._groups else self._fixed[name]
 
@@ -371,7 +448,11 @@ def write_axis(axis: Axis) -> str:
 
 
 def _write_part(part: Any) -> str:
-    return str(part) if isinstance(part, Factor) else f"({write_axis(part)})"
+    return part.written if isinstance(part, Factor) else f"({write_axis(part)})"
+
+
+def _write_power(name: str, power: int) -> str:
+    return {1: name, -1: f"-{name}"}.get(power, f"{power} {name}")
 
 
 def _identity(shape: tuple[int, ...]) -> np.ndarray:
@@ -443,12 +524,29 @@ def _read_sum(text: str, words: dict[str, Factor], reason: str, where: str) -> A
 def _read_part(word: str, words: dict[str, Factor], reason: str, where: str) -> Any:
     if word.startswith("(") and word.endswith(")"):
         return _read_sum(word[1:-1], words, reason, where)
+    whole, word, flips = word, word.removeprefix("±").strip(), word.startswith("±")
+    braces = re.fullmatch(r"([^{}]*)\{([^{}]*)\}", word)
+    word, powers = (braces[1].strip(), braces[2]) if braces else (word, "")
     word = re.sub(r"\s*,\s*", ", ", word)
+    if word in words and words[word].group:
+        scales = tuple(_read_power(text.strip(), where) for text in powers.split(",")) if braces else ()
+        return replace(words[word], flips=flips, scales=scales) if flips or braces else words[word]
+    if flips or braces:
+        raise SpecError(f"{where}: '{whole}' needs a group; only its units have signs and scales")
     if word in words:
-        return words[word] if words[word].group else Factor(words[word].size, None, reason, name=word)
+        return Factor(words[word].size, None, reason, name=word)
     if word.isascii() and word.isdigit() and len(word) < 19 and int(word) > 0:  # fits 64 bits
         return Factor(int(word), None, reason)
     raise SpecError(f"{where}: '{word}' is neither a group of the spec nor a size")
+
+
+def _read_power(text: str, where: str) -> tuple[str, int]:
+    match = re.fullmatch(rf"(-?)\s*(\d{{0,3}})\s*({NAME})", text)
+    if match is None or (match[2] and int(match[2]) == 0):
+        raise SpecError(
+            f"{where}: '{text}' is not the name of a scale, with a power before it or none: 's0', '-2 s1'"
+        )
+    return match[3], (-1 if match[1] else 1) * int(match[2] or 1)
 
 
 def _parted(text: str, sign: str) -> list[str]:
@@ -482,9 +580,12 @@ def _check_factor(path: str, factor: Factor, known: dict[str, Factor]) -> None:
     """Raises `SpecError` unless a factor makes sense and is the same wherever its name stands."""
     if factor.size < 1:
         raise SpecError(f"'{path}': a factor of size {factor.size}; sizes start at 1")
+    if not factor.group and (factor.flips or factor.scales):
+        raise SpecError(f"'{path}': '{factor}' is fixed; only the units of a group have signs and scales")
     if not factor.called:
         return
     _check_name(factor.called)
+    factor = factor.bare
     other = known.setdefault(factor.called, factor)
     if other.size != factor.size:
         raise SpecError(f"group '{factor.called}' has size {other.size} elsewhere and {factor.size} in '{path}'")
@@ -507,6 +608,21 @@ def _check_outer(known: dict[str, Factor]) -> None:
             missing = [o for o in known[name].outer if o not in factor.outer[:place]]
             if missing:
                 raise SpecError(f"'{factor}' needs '{missing[0]}' before '{name}', which is indexed by it")
+
+
+def _check_scales(factors: Iterable[tuple[str, int, int, Factor]]) -> None:
+    """Raises `SpecError` unless every scale belongs to one group and has a power wherever it stands."""
+    known: dict[str, str | None] = {}
+    for path, _, _, factor in factors:
+        names = [name for name, _ in factor.scales]
+        for name, power in factor.scales:
+            _check_name(name)
+            if names.count(name) > 1 or power == 0:
+                raise SpecError(f"'{path}': '{factor.written}' has the scale '{name}' twice, or with the power 0")
+            if known.setdefault(name, factor.group) != factor.group:
+                raise SpecError(
+                    f"'{path}': the scale '{name}' belongs to group '{known[name]}', not '{factor.group}'"
+                )
 
 
 def _check_beside(path: str, axes: tuple[Axis, ...]) -> None:

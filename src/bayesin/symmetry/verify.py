@@ -6,6 +6,8 @@ unit variances), and constants look the same in every order, so noise makes ever
 so that a variance stays one. Rounding hides small errors, and flips discrete choices such as a routing or an argmax;
 in double precision both are a billion times rarer, so that is what a model runs in here, if it can.
 
+Signs and scales of the spec are drawn at random too, and every one alone where they fail together.
+
 A check that cannot fail proves nothing. So every group is also broken on purpose: one of its tensors is permuted and
 the others are not. Where the output does not show that, a warning says so.
 
@@ -14,7 +16,7 @@ the others are not. Where the output does not show that, a warning says so.
 
 import warnings
 from collections.abc import Callable
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -23,13 +25,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import ConfigError, InconclusiveWarning, ModelError, SpecError, SymmetryError
-from ..jaxprs import Apply, check_arrays, coarsest_eps, hashable, trace
+from ..jaxprs import Apply, check_arrays, coarsest_eps, convolves, hashable, trace
 from ..randomness import check_key, generator
 from ..trees import Tree, flatten, map_with_path
 from .diagnose import diagnose
 from .discover import Output, selecting
-from .permute import move_one, permute
-from .spec import Perms, PermutationSpec
+from .permute import move_one, multiply, permute
+from .spec import Perms, PermutationSpec, Signs, factors_of
 
 NOISE = (0.5, 0.05)  # relative noise of the parameters: the first that gives an output without NaN is used
 
@@ -38,6 +40,10 @@ NOISE = (0.5, 0.05)  # relative noise of the parameters: the first that gives an
 REORDERED = 4
 
 TENSORS_TO_BREAK = 3  # of one group, before it is said that nothing shows
+
+# Convolutions in double precision take some thirty times as long on a CPU. A break is far larger than rounding, so
+# that it is looked for in single precision first, where there are enough groups to pay for a second program.
+GROUPS_FOR_SINGLE = 8
 
 TINY = 1e-3  # share of the largest entry of all below which a leaf of the output counts as tiny
 
@@ -107,8 +113,13 @@ def verify(
             worst = max(worst, gap)
             if gap > limit:
                 raise _failure(draw, spec, alone, limit, gap)
+        worst = max(worst, _check_multipliers(draw, spec, trial_key, limit))
         if trial == 0:
-            _prove_power(draw, spec, alone, limit, on_group)
+            quick = None
+            if run.convolves and run.double and len(spec.sizes) >= GROUPS_FOR_SINGLE:
+                with suppress(ModelError):  # numbers that single precision cannot hold
+                    quick = _Draw(run.in_single(), params, x, trial_key)
+            _prove_power(draw, quick, spec, alone, limit, on_group)
     return worst
 
 
@@ -167,19 +178,24 @@ class DoublePrecisionApply:
         double: whether parameters and inputs are widened. A model with single precision written into a loop
             refuses that, and runs as it is.
         eps: the coarsest spacing of floating point numbers that the computation rounds to.
+        convolves: whether there is a convolution in it.
     """
 
-    def __init__(self, apply: Apply, params: Tree, x: Any):
+    def __init__(self, apply: Apply, params: Tree, x: Any, double: bool = True):
         shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), (params, x))
-        self.double = True
+        self.double = double
         try:
             with self.precision():
-                jaxpr = trace(apply, *widened(shapes))
+                jaxpr = trace(apply, *(widened(shapes) if double else shapes))
         except ModelError:
+            if not double:
+                raise
             self.double = False
             with self.precision():
                 jaxpr = trace(apply, *shapes)
         self.eps = coarsest_eps(jaxpr.jaxpr) or float(jnp.finfo(jnp.float32).eps)
+        self.convolves = convolves(jaxpr.jaxpr)
+        self.in_single = partial(DoublePrecisionApply, apply, params, x, double=False)
         self._apply = jax.jit(hashable(apply))
 
     def prepared(self, tree: Tree) -> Tree:
@@ -211,6 +227,7 @@ class _Draw:
     """One draw of parameters and an input, with the output that every permutation must reproduce."""
 
     def __init__(self, run: DoublePrecisionApply, params: Tree, x: Any, key: jax.Array):
+        self.eps = run.eps
         self._run, self._x = run, run.prepared(_filled(x, key))
         for noise in NOISE:
             self._params = run.prepared(perturbed(params, key, noise))
@@ -219,17 +236,61 @@ class _Draw:
                 return
         raise ModelError("the output holds NaN, at parameters near those given; nothing can be verified")
 
-    def gap(self, spec: PermutationSpec, perms: Perms) -> float:
+    def gap(self, spec: PermutationSpec, perms: Perms, signs: Signs | None = None) -> float:
         """The change of the output, relative to its largest entry."""
         with self._run.precision():
-            moved = permute(self._params, spec, perms)
+            moved = permute(self._params, spec, perms, signs)
         return _change(self._output, self._run(moved, self._x))
+
+    def gap_of_scales(self, spec: PermutationSpec, scales: dict[str, np.ndarray]) -> float:
+        """The same where units are multiplied."""
+        with self._run.precision():
+            scaled = jax.tree.map(jnp.asarray, multiply(self._params, spec, scales))
+        return _change(self._output, self._run(scaled, self._x))
 
     def gap_of_one(self, path: str, change: Callable[[np.ndarray], np.ndarray]) -> float:
         """The change of the output when one parameter alone is changed."""
         with self._run.precision():
             changed = map_with_path(lambda p, a: jnp.asarray(change(np.asarray(a))) if p == path else a, self._params)
         return _change(self._output, self._run(changed, self._x))
+
+
+def _check_multipliers(draw: _Draw, spec: PermutationSpec, key: jax.Array, tolerance: float) -> float:
+    """The largest change under random signs, with random permutations, and under random scales."""
+    signs = {group: _some_flipped(generator(key, "signs", group), spec.perm_shape(group)) for group in spec.signed}
+    scales = {
+        name: np.exp(generator(key, "scales", name).uniform(-0.7, 0.7, spec.perm_shape(group)))
+        for name, group in spec.scaled.items()
+    }
+    gaps = [draw.gap(spec, spec.random(key), signs)] if signs else []
+    gaps += [draw.gap_of_scales(spec, scales)] if scales else []
+    if max(gaps, default=0.0) <= tolerance:
+        return max(gaps, default=0.0)
+    for what, values in (("signs", signs), ("scale", scales)):
+        for name, value in values.items():
+            gap = (
+                draw.gap(spec, spec.identity(), {name: value})
+                if what == "signs"
+                else draw.gap_of_scales(spec, {name: value})
+            )
+            if gap > tolerance:
+                whose = f"the signs of group '{name}'" if what == "signs" else f"the scale '{name}'"
+                raise SymmetryError(
+                    f"{whose} are no symmetry: the output changes by {gap:.1e} of its largest entry "
+                    f"(tolerance {tolerance:.1e}); discover the spec of this model again"
+                )
+    raise SymmetryError(
+        f"every sign and scale holds alone, but together they change the output by {max(gaps):.1e} of its largest "
+        f"entry (tolerance {tolerance:.1e})"
+    )
+
+
+def _some_flipped(draws: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Random signs, of which at least one is −1 and, where there are several, one is 1."""
+    signs = draws.choice(np.array([1, -1], np.int8), shape)
+    flat = signs.reshape(-1)
+    flat[draws.permutation(flat.size)[:2]] = [-1, 1][: min(2, flat.size)]
+    return signs
 
 
 def _failure(draw: _Draw, spec: PermutationSpec, alone: Perms, tolerance: float, together: float) -> SymmetryError:
@@ -249,27 +310,41 @@ def _failure(draw: _Draw, spec: PermutationSpec, alone: Perms, tolerance: float,
 
 
 def _prove_power(
-    draw: _Draw, spec: PermutationSpec, alone: Perms, tolerance: float, on_group: Callable[[int, int], None] | None
+    draw: _Draw,
+    quick: _Draw | None,
+    spec: PermutationSpec,
+    alone: Perms,
+    tolerance: float,
+    on_group: Callable[[int, int], None] | None,
 ) -> None:
     """Warns of groups that could be wrong without any of it being seen.
 
     One tensor of a group is moved without the others, the largest first; some tensors do not count at all, such as
-    the bias of a key in attention, so that a few are tried.
+    the bias of a key in attention, so that a few are tried. Of what `quick` shows beyond its rounding, `draw` is not
+    asked.
     """
     hidden: dict[str, float] = {}
     for number, group in enumerate(spec.sizes):
-        paths = dict.fromkeys(path for path, _, _ in spec.touched_by(group))
-        perms, gaps = spec.identity() | {group: alone[group]}, [0.0]
-        for path in sorted(paths, key=lambda path: -int(np.prod(spec.shape(path))))[:TENSORS_TO_BREAK]:
-            # Units of one tensor alone have nothing to be out of step with: there any change will do.
-            change = (
-                partial(_shaken, path) if len(paths) == 1 else partial(move_one, spec=spec, perms=perms, path=path)
-            )
-            gaps.append(draw.gap_of_one(path, change))
-            if gaps[-1] > tolerance:
-                break
-        else:
-            hidden[group] = max(gaps)
+        perms = spec.identity() | {group: alone[group]}
+        places = [(p, list(factors_of(spec.axes[p][i]))[place].flips) for p, i, place in spec.touched_by(group)]
+        settings: list[Signs] = [{}]
+        if group in spec.signed:
+            settings.append({group: _some_flipped(np.random.default_rng(0), spec.perm_shape(group))})
+        for signs in settings:
+            order = spec.identity() if signs else perms
+            paths = dict.fromkeys(path for path, flips in places if flips or not signs)
+            move = partial(move_one, spec=spec, perms=order, signs=signs)
+            gaps = [0.0]
+            for path in sorted(paths, key=lambda path: -int(np.prod(spec.shape(path))))[:TENSORS_TO_BREAK]:
+                # Units of one tensor alone have nothing to be out of step with: there any change will do.
+                change = partial(_shaken, path) if len(paths) == 1 else partial(move, path=path)
+                if quick is not None and quick.gap_of_one(path, change) > max(tolerance, quick.eps ** (2 / 3)):
+                    break
+                gaps.append(draw.gap_of_one(path, change))
+                if gaps[-1] > tolerance:
+                    break
+            else:
+                hidden[group] = max(gaps)
         if on_group is not None:
             on_group(number + 1, len(spec.sizes))
     if hidden:

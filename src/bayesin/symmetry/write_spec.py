@@ -1,17 +1,28 @@
 """What discovery found, as a spec: names for the groups, and every axis in its simplest form."""
 
-from collections.abc import Callable
-from itertools import groupby
+from collections.abc import Callable, Collection, Mapping
+from itertools import count, groupby
+from types import MappingProxyType
 from typing import Any
 
 from .factors import POSITION, Array, Axis, Sum, Units, leaves_of, resolve, units_of
 from .indexed import Outer
+from .multipliers import Place, Scale
 from .spec import Axis as SpecAxis
 from .spec import Factor, PermutationSpec, Term, factors_of, size_of_term
 
 
-def write_spec(parameters: dict[str, Array], order_met: dict[Units, int], outer: Outer) -> PermutationSpec:
-    """Returns the spec, with the groups named in the order in which the computation meets them."""
+def write_spec(
+    parameters: dict[str, Array],
+    order_met: dict[Units, int],
+    outer: Outer,
+    flips: Collection[Place] = (),
+    powers: Mapping[Place, Mapping[Scale, int]] = MappingProxyType({}),
+) -> PermutationSpec:
+    """Returns the spec, with the groups named in the order in which the computation meets them.
+
+    `flips` and `powers` say by what entries are multiplied, by place of units (`multipliers.py`).
+    """
     axes = [axis for array in parameters.values() for axis in array]
     axes.sort(key=lambda axis: _first_met(axis, order_met))
     met = list(dict.fromkeys(units for axis in axes for units in units_of(axis)))
@@ -20,31 +31,53 @@ def write_spec(parameters: dict[str, Array], order_met: dict[Units, int], outer:
     names = {units: f"g{number}" for number, units in enumerate(free)}
     names |= {u: f"f{number}" for number, u in enumerate(units for units in met if units.reason and units in named)}
 
-    def factor(units: Units) -> Factor:
+    scales = dict.fromkeys(
+        scale for units in free for found in powers.values() for scale in found if scale[0] is units
+    )
+    scale_names = {scale: f"s{number}" for number, scale in enumerate(scales)}
+
+    def factor(units: Units, place: Place) -> Factor:
         if units.reason:
             return Factor(units.size, None, units.reason, name=names.get(units, ""))
-        return Factor(units.size, names[units], outer=tuple(names[other] for other in outer.get(units, ())))
+        return Factor(
+            units.size,
+            names[units],
+            outer=tuple(names[other] for other in outer.get(units, ())),
+            flips=place in flips,
+            scales=tuple(sorted((scale_names[scale], power) for scale, power in powers.get(place, {}).items())),
+        )
 
-    written = {path: tuple(_simplest(_terms(axis, factor)) for axis in array) for path, array in parameters.items()}
-    return PermutationSpec(tuple(written.items()))
+    def written(path: str, number: int, axis: Axis) -> SpecAxis:
+        leaves = count()
+        return _simplest(_terms(_mapped(resolve(axis), lambda units: factor(units, (path, number, next(leaves))))))
+
+    axes_of = {path: tuple(written(path, i, axis) for i, axis in enumerate(a)) for path, a in parameters.items()}
+    return PermutationSpec(tuple(axes_of.items()))
 
 
 def _first_met(axis: Axis, order_met: dict[Units, int]) -> int:
     return min((order_met.get(f, len(order_met)) for f in leaves_of(axis) if isinstance(f, Units)), default=0)
 
 
-def _terms(axis: Axis, factor: Callable[[Units], Factor]) -> list[Term]:
+def _mapped(axis: Axis, factor: Callable[[Any], Factor]) -> tuple[Any, ...]:
+    """The axis with the spec's own factors in place of its leaves, in their order."""
+    return tuple(
+        Sum(tuple(_mapped(term, factor) for term in part.terms)) if isinstance(part, Sum) else factor(part)
+        for part in axis
+    )
+
+
+def _terms(axis: tuple[Any, ...]) -> list[Term]:
     """The terms of an axis; a sum in front of other factors is distributed over them."""
-    axis = resolve(axis)
     if axis and isinstance(axis[0], Sum):
-        return [term for part in axis[0].terms for term in _terms(part + axis[1:], factor)]
+        return [term for part in axis[0].terms for term in _terms(part + axis[1:])]
     parts: list[Any] = []
-    for units in axis:
-        if isinstance(units, Sum):
-            inner = _simplest([term for part in units.terms for term in _terms(part, factor)])
+    for factor in axis:
+        if isinstance(factor, Sum):
+            inner = _simplest([term for part in factor.terms for term in _terms(part)])
             parts.extend(inner[0] if len(inner) == 1 else (inner,))
-        elif isinstance(units, Units):
-            parts.append(factor(units))
+        else:
+            parts.append(factor)
     return [_with_fixed_merged(parts)]
 
 
@@ -59,8 +92,8 @@ def _simplest(terms: list[Term]) -> SpecAxis:
             merged.append((Factor(size, None, _together(reasons)),) if size > 1 else ())
             continue
         for term, equal in groupby(run):
-            count = len(list(equal))
-            merged.append(_with_fixed_merged([Factor(count, None, POSITION), *term]) if count > 1 else term)
+            repeats = len(list(equal))
+            merged.append(_with_fixed_merged([Factor(repeats, None, POSITION), *term]) if repeats > 1 else term)
     return tuple(merged)
 
 

@@ -40,6 +40,18 @@ class Draws:
 
     Counted chain by chain: `draws[k]` is draw k of chain 0 for k below `draws.per_chain`. Behaves as `Samples`
     for reading one draw, a slice or the mean; `load` returns all as `Samples`.
+
+    Example:
+        >>> import tempfile, jax, bayesin
+        >>> init = lambda key: {"w": np.zeros(2, np.float32)}
+        >>> model = bayesin.models.from_functions(init, lambda p, x: x @ p["w"][:, None])
+        >>> x = np.eye(2, dtype=np.float32).repeat(8, 0)
+        >>> config = bayesin.HMC(samples=20, burn_in=10, step_size=0.2, steps=5, likelihood="gaussian")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     fit = bayesin.fit_hmc(jax.random.key(0), model, (x, x.sum(1)), config, checkpoint=folder)
+        ...     draws = Draws(folder)
+        ...     len(draws), draws[0]["w"].shape, len(draws.load(every=5))
+        (20, (2,), 4)
     """
 
     def __init__(self, folder: Path | str):

@@ -62,7 +62,12 @@ OPERATIONAL = ("samples", "draws_per_file", "probe")
 
 @dataclass(frozen=True)
 class HMC(Settings):
-    """Full-batch HMC with a unit mass matrix and a prior N(0, prior_variance) on every weight."""
+    """Full-batch HMC with a unit mass matrix and a prior N(0, prior_variance) on every weight.
+
+    Example:
+        >>> HMC(samples=20, burn_in=10, thin=2).iterations
+        50
+    """
 
     samples: int = 100
     """Draws kept of each chain."""

@@ -11,6 +11,8 @@ from .perform import as_seconds as as_seconds
 from .perform import perform as perform
 from .perform import task_status as task_status
 from .ray_engine import run_ray as run_ray
+from .run_folders import RunFolder as RunFolder
+from .run_folders import run_folders as run_folders
 from .run_tasks import PairTask as PairTask
 from .run_tasks import RunTask as RunTask
 from .run_tasks import TrainTask as TrainTask

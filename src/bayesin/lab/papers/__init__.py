@@ -2,6 +2,7 @@
 
 from .catalogue import CATALOGUE as CATALOGUE
 from .catalogue import find as find
+from .reproduce import choose_tasks as choose_tasks
 from .reproduce import reproduce as reproduce
 from .reproduction import SCALES as SCALES
 from .reproduction import Finding as Finding

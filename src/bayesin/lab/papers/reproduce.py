@@ -58,17 +58,19 @@ def reproduce(
 
     Returns:
         What was written to `NAME.json`.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     found = reproduce("width", runs=f"{folder}/runs", out=f"{folder}/out", minutes=0)  # begins nothing
+        >>> found["scale"], {record["state"] for record in found["records"]}
+        ('smoke', {'left'})
     """
     reproduction, runs = find(name), Path(runs)
     out = Path(out) if out is not None else Path("reproduced") / f"{name}-{scale}"
-    if scale not in SCALES:
-        raise ConfigError(f"there is no scale '{scale}'; choose {', '.join(SCALES)}")
     if engine not in ENGINES:
         raise ConfigError(f"there is no engine '{engine}'; choose {' or '.join(ENGINES)}")
-    tasks = topological_order(reproduction.tasks(scale))
-    chosen = [task for task in tasks if not only or any(word in task.title for word in only)]
-    if not chosen:
-        raise ConfigError(f"no task of '{name}' has {' or '.join(map(repr, only))} in its title")
+    tasks, chosen = choose_tasks(name, scale), choose_tasks(name, scale, only)
     write_ledger(f"{name}-{scale}", tasks, runs)
     if engine == "ray":
         run_ray(chosen, runs, root=root, address=address, on_event=on_event)
@@ -90,6 +92,21 @@ def reproduce(
         "records": plain(records, digits=6),  # which is more than any number means
     }
     return write_reproduction(result, out)
+
+
+def choose_tasks(name: str, scale: str, only: Sequence[str] = ()) -> list[Task]:
+    """The tasks of a figure that have one of the words in their title, and what they need, each after what it needs.
+
+    Raises:
+        ConfigError: there is no such figure or scale, or no task has any of the words.
+    """
+    if scale not in SCALES:
+        raise ConfigError(f"there is no scale '{scale}'; choose {', '.join(SCALES)}")
+    tasks = topological_order(find(name).tasks(scale))
+    chosen = [task for task in tasks if not only or any(word in task.title for word in only)]
+    if not chosen:
+        raise ConfigError(f"no task of '{name}' has {' or '.join(map(repr, only))} in its title")
+    return topological_order(chosen)
 
 
 def _record(task: Task, status: TaskStatus) -> dict[str, Any]:

@@ -13,9 +13,11 @@ from ...data import Dataset
 from ...errors import ConfigError, PosteriorError
 from ...evaluation import Barrier, Plane, plane
 from ...inputs import take
+from ...jaxprs import order_of_use
 from ...models import Model
 from ...paths import is_point
 from ...posteriors import Gaussian
+from ...symmetry import drawing
 from ..runs import AlignedPair, PosteriorPair, provenance
 from .document import LABELS, card, percent, power, run_section
 from .figures import barrier_figure, plane_figure
@@ -191,6 +193,9 @@ def pair_sections(measured: MeasuredPair, how: str) -> dict[str, Any]:
         found = measured.aligned
         section = alignment_section(first, second, moved, found.alignment, spec, sweeps=found.sweeps, exclude=exclude)
         sections["alignment"] = section | {"says": [how]}
+    if spec.sizes and measured.pair.inputs is not None:
+        order = order_of_use(measured.model.apply, first.mean, measured.pair.inputs)
+        sections["graph"] = drawing(spec, order)
     return sections
 
 

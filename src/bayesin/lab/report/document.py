@@ -2,7 +2,7 @@
 
     {"format": "bayesin-report", "version": 1, "title": …, "lead": […], "summary": [card, …],
      "barrier": {"sets": {"test": {"naive": curve, "aligned": curve}, …}},
-     "walk": …, "plane": …, "alignment": …, "compact": …, "evaluation": …, "posterior": …,
+     "walk": …, "plane": …, "alignment": …, "graph": …, "compact": …, "evaluation": …, "posterior": …,
      "tables": […], "run": …, "files": […]}
 
 Every section may be absent; the functions of `sections` make them. Numbers are rounded to six significant
@@ -90,6 +90,13 @@ _REPORT = {
         "similarity?": {str: {"before": _MATRIX, "after": _MATRIX, "between?": [_MATRIX]}},
         "correlation?": {str: {"before": _NUMBERS, "after": _NUMBERS}},
         "stds?": _STDS,
+    },
+    "graph?": {
+        **{"width": float, "height": float},
+        "shapes": [
+            {"kind": str, "x": float, "y": float, **_optional(_NUMBER, "width", "height", "hue")}
+            | _optional(str, "text", "title")
+        ],
     },
     "compact?": {
         "says?": [str],

@@ -30,6 +30,7 @@ SCRIPTS = (
     "walk",
     "plane",
     "alignment",
+    "graph",
     "compact",
     "evaluation",
     "posterior",

@@ -63,9 +63,13 @@ def report(
         SymmetryError: what was discovered is no symmetry after all.
 
     Example:
-        >>> import bayesin
-        >>> bayesin.report(q, other, model, data, "page", key=jax.random.key(0))  # doctest: +SKIP
-        PosixPath('page/report.html')
+        >>> import tempfile, bayesin
+        >>> data = bayesin.data.load("digits", limit=20)
+        >>> model = bayesin.models.build("mlp", data.input_shape, data.outputs, width=4, depth=1)
+        >>> first, second = (model.init(jax.random.key(seed)) for seed in (0, 1))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     bayesin.report(first, second, model, data, folder, key=jax.random.key(2), taus=3).name
+        'report.html'
     """
     if not isinstance(model, Model):
         raise ModelError(f"report takes a bayesin Model, not {type(model).__name__}; models.from_nnx makes one, say")

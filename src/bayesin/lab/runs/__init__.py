@@ -25,6 +25,7 @@ from .pairs import load_pair as load_pair
 from .pairs import measure_barriers as measure_barriers
 from .pairs import point_of as point_of
 from .pairs import rescaled_path as rescaled_path
+from .pairs import search_numbers as search_numbers
 from .posterior_files import ModelChoice as ModelChoice
 from .posterior_files import PosteriorFile as PosteriorFile
 from .posterior_files import dataset_of as dataset_of

@@ -79,15 +79,24 @@ class AlignedPair:
         pair, alignment, compared = self.pair, self.alignment, self.function_change is not None
         exclude = _statistics(pair.model)
         return {
-            "moved": alignment.moved,
+            **search_numbers(alignment),
             "w2_before": float(wasserstein(pair.target, pair.source, exclude=exclude)),
             "w2_after": float(wasserstein(pair.target, alignment.posterior, exclude=exclude)),
-            "sweeps": alignment.sweeps,
-            "converged": alignment.converged,
-            "seconds": alignment.seconds["total"],
             "function_change": self.function_change,
             "checked_on": pair.inputs_are if compared else None,
         }
+
+
+def search_numbers(alignment: Alignment) -> dict[str, Any]:
+    """How a search went, as plain data, with the most by which another permutation can be better."""
+    return {
+        "moved": alignment.moved,
+        "sweeps": alignment.sweeps,
+        "converged": alignment.converged,
+        "objective": alignment.objective,
+        "gap": alignment.gap,
+        "seconds": alignment.seconds["total"],
+    }
 
 
 class Measured(NamedTuple):

@@ -51,6 +51,9 @@ class Equation(NamedTuple):
     number: str  # its place in the jaxpr; 17.3 is the fourth equation inside the eighteenth
     enter: Callable[..., list[Array]]  # walks a jaxpr that the equation holds: (jaxpr, its inputs, steps of a scan)
     stand_outside: Callable[[Sequence[Array]], None]  # says of arrays that they belong to no single step of a scan
+    link: Callable[
+        [str, Sequence[Array], Array], Array
+    ]  # says how an array inside or behind a loop comes from others
 
     @property
     def unsupported(self) -> str:

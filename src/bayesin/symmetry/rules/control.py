@@ -20,16 +20,16 @@ def call(equation: Equation, *arrays: Array) -> list[Array]:
 def cond(equation: Equation, index: Array, *arrays: Array) -> list[Array]:
     """Every branch must agree on how its outputs move."""
     branches = [equation.enter(branch, arrays) for branch in equation.params["branches"]]
-    return [join_all(outputs) for outputs in zip(*branches, strict=True)]
+    return [equation.link("join", outputs, join_all(outputs)) for outputs in zip(*branches, strict=True)]
 
 
 def while_loop(equation: Equation, *arrays: Array) -> list[Array]:
     """What the loop hands on moves as what it was handed; condition and body are walked once, for every turn."""
     params = equation.params
     split = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
-    tested, used, carry = arrays[: split[0]], arrays[split[0] : split[1]], _varying(arrays[split[1] :])
+    tested, used, carry = arrays[: split[0]], arrays[split[0] : split[1]], _varying(equation, arrays[split[1] :])
     equation.enter(params["cond_jaxpr"], [*tested, *carry])
-    return _closed(carry, equation.enter(params["body_jaxpr"], [*used, *carry]))
+    return _closed(equation, carry, equation.enter(params["body_jaxpr"], [*used, *carry]))
 
 
 def scan(equation: Equation, *arrays: Array) -> list[Array]:
@@ -44,20 +44,22 @@ def scan(equation: Equation, *arrays: Array) -> list[Array]:
     first = next((i for i, a in enumerate(arrays) if len(a) > len(body.in_avals[i].shape)), len(arrays))
     handed_on = sum(len(s) == len(v.shape) for s, v in zip(equation.shapes, body.out_avals, strict=True))
     used, scanned = arrays[: first - handed_on], arrays[first:]
-    carry = _varying(arrays[first - handed_on : first])
+    carry = _varying(equation, arrays[first - handed_on : first])
 
     steps = reduce(join, [array[0] for array in scanned], constant(length))
     if carry:
         fix(steps, STEPS)
         steps = fixed(length, STEPS) if is_constant(steps) else steps
     equation.stand_outside([*used, *carry])
-    outputs = equation.enter(body, [*used, *carry, *[array[1:] for array in scanned]], steps)
-    return _closed(carry, outputs[:handed_on]) + [(steps, *array) for array in outputs[handed_on:]]
+    seen = [equation.link("step", [array], array[1:]) for array in scanned]
+    outputs = equation.enter(body, [*used, *carry, *seen], steps)
+    made = [equation.link("stack of steps", [array], (steps, *array)) for array in outputs[handed_on:]]
+    return _closed(equation, carry, outputs[:handed_on]) + made
 
 
-def _varying(carry: tuple[Array, ...]) -> list[Array]:
+def _varying(equation: Equation, carry: tuple[Array, ...]) -> list[Array]:
     """The carry with free units in place of constants: what starts constant need not stay so."""
-    return [tuple(_varied(resolve(axis)) for axis in array) for array in carry]
+    return [equation.link("carry", [array], tuple(_varied(resolve(axis)) for axis in array)) for array in carry]
 
 
 def _varied(axis: Axis) -> Axis:
@@ -70,9 +72,9 @@ def _vary(factor: Factor) -> Factor:
     return Units(factor.size) if isinstance(factor, Constant) and factor.size else factor
 
 
-def _closed(carry: list[Array], outputs: list[Array]) -> list[Array]:
+def _closed(equation: Equation, carry: list[Array], outputs: list[Array]) -> list[Array]:
     """Joins what a loop hands on with what it was handed."""
-    return [join_all(pair) for pair in zip(carry, outputs, strict=True)]
+    return [equation.link("join", pair, join_all(pair)) for pair in zip(carry, outputs, strict=True)]
 
 
 RULES = dict.fromkeys(CALLS, call) | {"cond": cond, "while": while_loop, "scan": scan}

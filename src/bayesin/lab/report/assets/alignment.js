@@ -32,7 +32,7 @@ function historyFigure(alignment) {
   const start = known ? ` Step 0 is the posterior as it was, step 1 where the search began (${alignment.start || "its start"}).` : "";
   return figure({
     name: "history", title: "Objective, step by step", width: "w6", height: 300, phone: 250, label: "Squared Wasserstein distance after every step of the alignment",
-    says: `Squared Wasserstein distance between the first posterior and the moved second one after every accepted step, from ${brief(values[0])} to ${brief(last)}. It never rises.${start}`,
+    says: `Squared Wasserstein distance between the first posterior and the moved second one after every accepted step, from ${brief(values[0])} to ${brief(last)}.${start} The search never lets it rise.`,
     draw: (colours) => ({ data: [{ x: steps, y: values, mode: "lines+markers", line: { color: colours.aligned, width: 2.2 },
       marker: { opacity: 1, size: steps.map((at) => (known && !at ? 10 : 7)), color: steps.map((at) => (known && !at ? colours.naive : colours.aligned)), symbol: steps.map((at) => (known && !at ? "diamond" : "circle")) }, hovertemplate: "W₂² = %{y:.4g}<extra></extra>" }],
       layout: layout(colours, { xaxis: axis(colours, "accepted step", { tickformat: "d", range: [-0.04 * values.length, values.length - 1 + 0.04 * values.length], hoverformat: "d", unifiedhovertitle: { text: "step %{x}" } }), yaxis: axis(colours, "W₂²", { rangemode: "tozero" }) }) }),
@@ -72,7 +72,7 @@ function similarityFigures(alignment, state) {
 function sweepControl(alignment, state) {
   const frames = () => { const found = alignment.similarity[state.group]; return [found.before, ...(found.between || []), found.after]; };
   const count = frames().length, control = { shown: () => frames()[at], redraw: () => null, node: null };
-  let at = count - 1, timer = null;
+  let at = count - 1;
   if (count < 3) return control;
   const slider = el("input", { type: "range", min: 0, max: count - 1, step: 1, value: at, id: "sweep", "aria-label": "Sweep of the search" });
   const says = el("output", { for: "sweep" }), button = el("button", { type: "button", class: "quiet" });
@@ -82,17 +82,8 @@ function sweepControl(alignment, state) {
     slider.setAttribute("aria-valuetext", says.textContent);
     control.redraw();
   };
-  const stop = () => { clearInterval(timer); timer = null; button.textContent = "Play"; button.setAttribute("aria-label", "Play the search sweep by sweep"); };
-  const step = () => { if (state.gone) return stop(); slider.value = Number(slider.value) + 1; show(); if (at === count - 1) stop(); };
-  button.addEventListener("click", () => {
-    if (timer) return stop();
-    if (at === count - 1) { slider.value = 0; show(); }
-    timer = setInterval(step, 650);
-    button.textContent = "Pause";
-    button.setAttribute("aria-label", "Pause");
-  });
-  slider.addEventListener("input", () => { stop(); show(); });
-  stop();
+  const player = playback(button, slider, count, show, 650, "the search, sweep by sweep");
+  slider.addEventListener("input", () => { player.stop(); show(); });
   show();
   control.node = el("div", { class: "sweeps" }, button, slider, says);
   return control;

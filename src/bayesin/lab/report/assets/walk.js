@@ -8,13 +8,14 @@ function walkSection(run, state) {
   const slider = el("input", { id: "tau", type: "range", min: 0, max: taus.length - 1, step: 1, value: middle(taus), "aria-label": "Position on the path, tau" });
   const play = el("button", { type: "button" });
   const numbers = el("div"), images = walk.images && (walk.images.labels || []).length ? imageCards(walk, kinds) : null;
+  const trio = kinds.length === 2, width = trio ? "w4" : "w6"; // three figures in a row, or two: none is left alone
   const calibration = figure({
-    name: "calibration", title: "Calibration", width: "w4", height: 330, phone: 280, label: "Calibration plot at the chosen tau",
+    name: "calibration", title: "Calibration", width, height: 330, phone: 280, label: "Calibration plot at the chosen tau",
     says: "How sure the network is against how often it is right; larger marks hold more images. On the diagonal its confidence can be believed; above it, it is not sure enough, below it too sure. Faint: fewer than five images.",
     draw: (colours) => calibrationPlot(walk, kinds, state.step, colours),
   });
   const confusions = kinds.map((path) => figure({
-    name: "confusion-" + path.name, title: "Confusion, " + path.title, width: "w4", height: 330, phone: 320, label: `Confusion matrix ${path.title} at the chosen tau`,
+    name: "confusion-" + path.name, title: "Confusion, " + path.title, width, height: 330, phone: 320, label: `Confusion matrix ${path.title} at the chosen tau`,
     says: "Number of test images of each true class (rows) given each class (columns). Everything off the diagonal is a mistake.",
     draw: (colours) => confusionPlot(walk, path.name, state.step, colours),
   }));
@@ -36,7 +37,7 @@ function walkSection(run, state) {
       (state.markers || []).forEach((plot) => plot.draw());
     });
   };
-  const player = playback(play, slider, taus.length, show);
+  const player = playback(play, slider, taus.length, show, 260, "walk along the path");
   slider.addEventListener("input", () => { player.stop(); show(); });
   state.go = (tau) => { slider.value = nearest(taus, tau); player.stop(); show(); };
   state.stop = player.stop;
@@ -48,22 +49,27 @@ function walkSection(run, state) {
     lead("Move the slider to walk from the first posterior to the second. At the ends both paths show the same two networks, up to the noise of drawing weights: moving units changes nothing there. In between they need not agree."),
     el("div", { class: "panel slider" }, output, slider, play, el("div", { class: "ends" }, el("span", {}, "first posterior"), el("span", {}, "second posterior"))),
     el("div", { class: "panel" }, numbers),
-    el("div", { class: "grid trio" }, figures.map((plot) => plot.node)), images ? images.node : null);
+    el("div", { class: trio ? "grid trio" : "grid" }, figures.map((plot) => plot.node)), images ? images.node : null);
 }
 
 const middle = (taus) => Math.floor(taus.length / 2);
 const nearest = (taus, tau) => taus.reduce((best, other, at) => (Math.abs(other - tau) < Math.abs(taus[best] - tau) ? at : best), 0);
 
-function playback(button, slider, count, show) {
+// A button that moves a slider to its end. Where the system asks for less motion, every press is one step instead.
+function playback(button, slider, count, show, every, what) {
+  const still = window.matchMedia("(prefers-reduced-motion: reduce)"), last = () => Number(slider.value) === count - 1;
   let timer = null;
-  const stop = () => { clearInterval(timer); timer = null; button.textContent = "Play"; };
-  const step = () => { slider.value = (Number(slider.value) + 1) % count; show(); if (Number(slider.value) === count - 1) stop(); };
+  const say = (text) => { button.textContent = text; button.setAttribute("aria-label", `${text}: ${what}`); };
+  const stop = () => { clearInterval(timer); timer = null; say(still.matches ? "Next step" : "Play"); };
+  const step = () => { if (!slider.isConnected) return stop(); slider.value = Number(slider.value) + 1; show(); if (last()) stop(); };
   button.addEventListener("click", () => {
     if (timer) return stop();
-    if (Number(slider.value) === count - 1) { slider.value = 0; show(); }
-    timer = setInterval(step, 260);
-    button.textContent = "Pause";
+    if (last()) { slider.value = 0; show(); } else if (still.matches) step();
+    if (still.matches) return stop();
+    timer = setInterval(step, every);
+    say("Pause");
   });
+  still.addEventListener("change", stop);
   stop();
   return { stop };
 }
