@@ -24,7 +24,8 @@ test: .venv/.dev  ## every test
 
 test-torch: .venv/.torch  ## networks of PyTorch and its libraries; installs torch, torchvision, timm, transformers
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests/pytorch tests/test_torch.py src/bayesin/models/torch.py \
-	  tests/test_examples.py::test_pytorch_networks "tests/test_tutorial.py::test_a_chapter_runs_as_it_stands[pytorch-checkpoint]"
+	  tests/test_examples.py::test_pytorch_networks tests/test_examples.py::test_pytorch_ensemble \
+	  "tests/test_tutorial.py::test_a_chapter_runs_as_it_stands[pytorch-checkpoint]"
 
 check: .venv/.dev  ## lint, types and a quick test of every stage, in about ninety seconds
 	$(BIN)/ruff check .
@@ -36,11 +37,8 @@ torture: .venv/.dev  ## kills, full disks, bad files, load: the table of faults 
 	-$(PIP) install --quiet --constraint constraints.txt --editable '.[torture]'
 	cd tests && ../$(BIN)/python -m torture --count $(COUNT) --out ../torture.json
 
-bench: .venv/.dev  ## speed as ratios, each measured in one run
-	$(BIN)/python benchmarks/start.py
-	$(BIN)/python benchmarks/align.py
-	$(BIN)/python benchmarks/train.py
-	$(BIN)/python benchmarks/barrier.py
+bench: .venv/.dev  ## speed in one table: ours, the plain way, the floor, the ratio, and the ratio last committed
+	$(BIN)/python benchmarks/table.py
 
 docs: .venv/.dev  ## the documentation, without network and without warnings
 	$(BIN)/python -m sphinx -W -q -b html docs docs/_build

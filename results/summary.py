@@ -3,8 +3,8 @@
     python results/summary.py
 
 The first table has every claim of both papers, the second part every figure with its findings, its numbers and the
-command that made them. The files are those of `bayesin reproduce NAME --scale paper`, put there by `join.py`. Figures share tasks: what is
-left open in one file and done in another is taken from there, by the name of the task.
+command that made them. The files are those of `bayesin reproduce NAME --scale paper`, put there by `join.py`. Figures
+share tasks: what is left open in one file and done in another is taken from there, by the name of the task.
 """
 
 import re

@@ -15,6 +15,7 @@ import pytest
 PROMOTING = ("test_discover", "test_examples", "test_docs", "test_readme")  # networks as users write them
 REPOSITORY = Path(__file__).resolve().parents[1]
 UNPACK = REPOSITORY.parent / "shared" / "data" / "unpack.py"
+TRAINING = ("test_demo", "test_examples", "test_readme", "test_tutorial")  # run longer than they compile
 COMPILED = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
 MOST_COMPILED = 2 << 30  # bytes of compiled programs that one session may leave to the next
 
@@ -52,17 +53,18 @@ def _no_silent_promotion(request):
         yield
 
 
-@pytest.fixture(scope="module")
-def quickly_compiled():
-    """For files that show the steps of whole programs: XLA leaves out most optimisations, and a third of the time.
+@pytest.fixture(scope="module", autouse=True)
+def _quickly_compiled(request):
+    """Most programs here run for less time than they take to compile, so XLA leaves out most optimisations.
 
-    What was compiled so is forgotten after the file, lest it meet a program compiled as users have it, whose last
-    bits differ.
+    The variable reaches the verbs that a test starts: one program has the same bits everywhere. The files above
+    train for long. What was compiled in one way is forgotten before the other, whose last bits differ.
     """
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-    jax.clear_caches()
+    quickly = not request.path.name.startswith(TRAINING)
+    if os.environ.get("JAX_DISABLE_MOST_OPTIMIZATIONS") != str(int(quickly)):
+        jax.clear_caches()
+        os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = str(int(quickly))
+        jax.config.update("jax_disable_most_optimizations", quickly)
 
 
 @pytest.fixture(scope="session")

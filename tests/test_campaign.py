@@ -36,8 +36,6 @@ from bayesin.lab.papers.rossi2023.timings import Timing
 from bayesin.lab.runs import RunConfig, make_training, run
 from bayesin.store import load_posterior
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 
 def small(**changes) -> RunConfig:
     fields = {"members": 2, "epochs": 3, "batch": 100} | changes

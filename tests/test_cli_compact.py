@@ -15,7 +15,6 @@ from bayesin.store.tensors import read_tensors
 from cli_toys import call, mlp, point, status_of
 
 pytest.importorskip("tyro")
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
 ABOUT = {"name": "mlp", "input_shape": [8, 8, 1], "classes": 10, "width": 8, "depth": 1}
 METADATA = {"model": ABOUT, "data": {"name": "digits", "limit": 60}}
 

@@ -16,7 +16,6 @@ from bayesin.cli.parsing import parse
 from bayesin.errors import ArtifactError
 
 pytest.importorskip("tyro")
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
 
 
 def test_alone_it_lists_every_verb_with_an_example(capsys):

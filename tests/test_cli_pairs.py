@@ -16,7 +16,6 @@ from bayesin.store import describe, load_alignment, load_posterior, save_posteri
 from cli_toys import METADATA, MODEL, call, mlp, point, save_pair, status_of
 
 pytest.importorskip("tyro")
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
 QUICK = ["--samples", "4", "--taus", "3", "--limit", "50"]
 
 

@@ -296,11 +296,10 @@ def test_an_interrupt_leaves_nothing(server, toy, tmp_path):
 
 
 def test_what_a_killed_process_left_is_removed_and_the_work_of_a_living_one_is_not(server, toy, tmp_path):
-    left, living = tmp_path / "root" / ".tmp-fetch-left", tmp_path / "root" / ".tmp-fetch-living"
+    left, living = tmp_path / "root" / ".tmp-1-0a-fetch", tmp_path / "root" / ".tmp-2-0b-fetch"
     for folder in (left, living):
         folder.mkdir(parents=True)
         (folder / "x.part").write_bytes(b"half")
-        os.utime(folder, (0, 0))
     with held(living):
         fetch(toy, tmp_path / "root", mirrors=[server.mirror("good")])
     assert not left.exists() and living.exists()

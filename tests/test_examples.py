@@ -159,6 +159,21 @@ def test_pytorch_networks(run, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.promotes
+def test_pytorch_ensemble(run, tmp_path):
+    pytest.importorskip("torch", reason="pip install 'bayesin[torch]'")
+    groups, spread, ensemble, folded, drawn = run("pytorch_ensemble.py").splitlines()
+    assert "'g0': 48" in groups
+    before, after = map(float, re.findall(r"\d\.\d+", spread))
+    assert after < before
+    accuracy = {
+        line.split(":")[0]: float(re.search(r"accuracy (\d\.\d+)", line)[1]) for line in (ensemble, folded, drawn)
+    }
+    assert min(accuracy.values()) > max(accuracy.values()) - 0.03 and min(accuracy.values()) > 0.93
+    assert "five PyTorch networks, folded" in (tmp_path / "posterior" / "README.md").read_text()
+
+
+@pytest.mark.slow
 def test_reading_without_bayesin(tmp_path, monkeypatch, capsys):
     """The files of two verbs, read by a process in which neither bayesin nor JAX can be imported."""
     pytest.importorskip("tyro")

@@ -37,7 +37,7 @@ ORDER = (
     "lab",
     "cli",
 )
-LAZY = ("tyro", "lap", "lapx", "blackjax", "plotly", "matplotlib", "ray", "sklearn", "requests")
+LAZY = ("tyro", "lap", "lapx", "blackjax", "plotly", "matplotlib", "ray", "sklearn", "requests", "huggingface_hub")
 
 
 def part_of(path: Path) -> str:

@@ -17,7 +17,6 @@ from bayesin.lab.papers import CATALOGUE, SCALES, choose_tasks, draw, judged, re
 from bayesin.lab.papers.reproduction_page import report_of
 from bayesin.lab.papers.rossi2023.kl import best, costs
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 
 

@@ -72,7 +72,8 @@ def test_every_method_is_tried_here():
 @pytest.mark.parametrize("method", METHODS)
 def test_a_run_leaves_everything_and_is_not_done_again(done, method):
     folder = done(method).folder
-    files = {"config.json", "metrics.jsonl", "provenance.json", "results.json", "posterior-0.safetensors"}
+    files = {"config.json", "metrics.jsonl", "provenance.json", "results.json"}
+    files |= {"posterior-0.safetensors", "README.md"}
     names = {path.name for path in folder.iterdir()}
     assert names == (files | {"posterior-1.safetensors"} if method == "vi" else files)
     asked = dataclasses.replace(tiny(method), data_content=published_content("digits"))

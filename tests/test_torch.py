@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bayesin import Ensemble, fit_ensemble, models, recalibrate
-from bayesin.errors import ModelError
+from bayesin import Ensemble, discover, fit_ensemble, models, recalibrate
+from bayesin.errors import LeftBehindWarning, ModelError
 from bayesin.trees import flatten
 
 pytestmark = pytest.mark.promotes
@@ -194,6 +194,60 @@ def test_what_cannot_be_traced_is_one_line_that_names_the_place(torch):
         model.apply_train(model.init(KEY), jnp.ones((2, 3, 3)), KEY)
     with pytest.raises(ModelError, match="takes an nn"):
         models.from_torch(3, np.ones((1, 3)))
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+def test_mistakes_are_one_line_that_says_where(torch):
+    class Unknown(torch.nn.Module):
+        def forward(self, x):
+            return torch.special.airy_ai(x)
+
+    class Leaving(torch.nn.Module):
+        def forward(self, x):
+            return torch.tensor(x.detach().numpy())
+
+    linear, two = torch.nn.Linear(3, 3), torch.ones(2, 3)
+    norm = torch.nn.Sequential(linear, torch.nn.BatchNorm1d(3))
+    model = models.from_torch(norm, two)
+    params = model.init(KEY)
+    for wrong, message in (
+        (lambda: models.from_torch(norm, torch.ones(2, 5)), r"failed in '0', on an input of shape \(2, 5\)"),
+        (lambda: models.from_torch(norm, "abc"), "the example holds <U3, not numbers"),
+        (lambda: models.from_torch(norm, {"y": two}), "in its forward, .*unexpected keyword argument 'y'"),
+        (lambda: models.from_torch(torch.nn.Sequential(linear, Unknown()), two), "operator in '1': .*airy_ai"),
+        (lambda: models.from_torch(torch.nn.Sequential(linear, Leaving()), two), "in '1' a tensor is taken to NumPy"),
+        (lambda: models.from_torch(torch.jit.trace(linear, two), two), "TorchScript no longer has"),
+        (lambda: models.from_torch(torch.nn.ReLU(), two), "no floating-point parameters"),
+        (lambda: model.apply_train(params, np.ones((1, 3), np.float32), KEY), "'1', .*batch statistics of one value"),
+        (lambda: model.apply({**params, "1.num_batches_tracked": np.ones(())}, two.numpy()), "tracked' is unknown"),
+        (lambda: models.to_torch(params, 3), "takes the nn.Module"),
+        (lambda: models.to_torch({k: v for k, v in params.items() if k != "1.running_var"}, norm), "var' is missing"),
+    ):
+        with pytest.raises(ModelError, match=message) as error:
+            wrong()
+        assert "\n" not in str(error.value)
+
+
+def test_what_no_mode_reads_is_named_and_running_statistics_move(torch):
+    """A mask token and a moving average have the size of the hidden units, and the output needs neither."""
+
+    class Pretrained(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.norm, self.last = torch.nn.Linear(3, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 2)
+            self.mask_token = torch.nn.Parameter(torch.zeros(8))
+            self.register_buffer("first_ema", torch.zeros(8, 3))
+
+        def forward(self, x):
+            return self.last(torch.relu(self.norm(self.first(x))))
+
+    model, x = models.from_torch(Pretrained(), torch.ones(2, 3)), np.ones((2, 3), np.float32)
+    params = model.init(KEY)
+    with pytest.warns(LeftBehindWarning, match="2 parameters .*'first_ema' .*'mask_token'"):
+        spec = discover(model.apply, params, x)
+    assert ("norm.running_var", 0, 0) in spec.touched_by("g0") and "norm.num_batches_tracked" not in spec.axes
+    with pytest.warns(LeftBehindWarning, match="4 parameters .*'norm.running_mean' .*'norm.running_var'"):
+        discover(lambda params, x: model.apply_train(params, x, KEY)[0], params, x)
 
 
 def test_a_torch_module_has_an_address(torch, tmp_path, monkeypatch):

@@ -68,6 +68,7 @@ if _typing.TYPE_CHECKING:
     from .posteriors import LowRankGaussian as LowRankGaussian
     from .posteriors import Posterior as Posterior
     from .posteriors import Samples as Samples
+    from .posteriors import canonical as canonical
     from .rescaling import rescale as rescale
     from .store import align_files as align_files
     from .store import load_posterior as load_posterior
@@ -93,7 +94,7 @@ _HOMES = {
     "matching": "Alignment AlignmentMany align align_many costs",
     "merging": "Merged merge",
     "paths": "geodesic mixture wasserstein",
-    "posteriors": "FactorGaussian Gaussian GaussianMixture LowRankGaussian Posterior Samples",
+    "posteriors": "FactorGaussian Gaussian GaussianMixture LowRankGaussian Posterior Samples canonical",
     "rescaling": "rescale",
     "store": "align_files load_posterior save_posterior",
     "symmetry": "PermutationSpec compose discover invert permute transpositions verify",

@@ -80,6 +80,12 @@ class LockedError(BayesinError):
     exit_code = 1
 
 
+class HubError(BayesinError):
+    """The Hugging Face hub could not be reached, refused, or sent something else than it promised."""
+
+    exit_code = 1
+
+
 class InconclusiveWarning(UserWarning):
     """A check that passed, and would have passed for something wrong as well."""
 

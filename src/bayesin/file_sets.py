@@ -8,16 +8,13 @@ result it says nothing.
 """
 
 import os
-import secrets
-import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from .errors import ArtifactError
-from .files import TEMPORARY, file_hash, sync_folder
+from .files import file_hash, sync_folder, temporary_folder
 from .json_files import read_json, write_json
-from .locks import CAREFULLY, lock
 
 UNFINISHED = ".unfinished"  # the mark
 _FORMAT = {"format": "bayesin-unfinished", "version": 1}
@@ -77,27 +74,13 @@ def named_by(stage: Path, folder: Path, error: BaseException) -> BaseException:
 
 @contextmanager
 def _stage(folder: Path) -> Iterator[Path]:
-    """A folder beside the files it will replace; its lock tells it from what a killed process left."""
-    while True:
-        outer = folder / f"{TEMPORARY}{os.getpid()}-{secrets.token_hex(4)}-result"
+    """A folder beside the files it will replace."""
+    with ExitStack() as stack:
         with _said_in_one_line(folder):
-            outer.mkdir(parents=True)
-            try:
-                descriptor = os.open(outer, os.O_RDONLY | CAREFULLY)
-            except FileNotFoundError:  # taken for a leftover before it was locked
-                continue
-            lock(descriptor, wait=True)
-        if outer.is_dir():
-            break
-        os.close(descriptor)
-    stage = outer / (folder.resolve().name or "result")  # pages may call a result by its folder's name
-    try:
-        with _said_in_one_line(folder):
+            outer = stack.enter_context(temporary_folder(folder, "result"))
+            stage = outer / (folder.resolve().name or "result")  # pages may call a result by its folder's name
             stage.mkdir()
         yield stage
-    finally:
-        shutil.rmtree(outer, ignore_errors=True)
-        os.close(descriptor)
 
 
 def _take_their_places(stage: Path, folder: Path, gone: Iterable[str]) -> None:

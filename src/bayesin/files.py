@@ -13,8 +13,8 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -115,19 +115,36 @@ def write_bytes(path: Path | str, content: bytes) -> Path:
 
 
 def remove_leftovers(folder: Path | str, name: str = "") -> int:
-    """Removes the unfinished files, of one target or of all, that killed processes left; returns how many.
-
-    A folder in which a result was prepared (see `file_sets`) is one of all.
-    """
+    """Removes the unfinished files and folders, of one name or of all, that killed processes left; how many."""
     ending = f"-{name}" if name else ""
     try:
         with os.scandir(folder) as entries:
             unfinished = [entry for entry in entries if entry.name.startswith(TEMPORARY)]
-        kind = os.DirEntry.is_file if name else _is_file_or_folder
-        left = [e.path for e in unfinished if e.name.endswith(ending) and kind(e, follow_symlinks=False)]
+        left = [entry.path for entry in unfinished if entry.name.endswith(ending) and _is_file_or_folder(entry)]
     except OSError:
         return 0
     return sum(_remove_unless_held(path) for path in left)
+
+
+@contextmanager
+def temporary_folder(beside: Path, name: str) -> Iterator[Path]:
+    """A new folder in `beside`, gone on leaving; it is locked, which tells it from what a killed process left."""
+    while True:
+        path = beside / f"{TEMPORARY}{os.getpid()}-{secrets.token_hex(4)}-{name}"
+        path.mkdir(parents=True)
+        try:
+            descriptor = os.open(path, os.O_RDONLY | CAREFULLY)
+        except FileNotFoundError:  # taken for a leftover before it was locked
+            continue
+        lock(descriptor, wait=True)
+        if path.is_dir():
+            break
+        os.close(descriptor)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(descriptor)
 
 
 def cache_folder(name: str) -> Path | None:
@@ -155,8 +172,8 @@ def _create(path: Path) -> BinaryIO:
         os.close(descriptor)
 
 
-def _is_file_or_folder(entry: os.DirEntry[str], *, follow_symlinks: bool) -> bool:
-    return entry.is_file(follow_symlinks=follow_symlinks) or entry.is_dir(follow_symlinks=follow_symlinks)
+def _is_file_or_folder(entry: os.DirEntry[str]) -> bool:
+    return entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False)
 
 
 def _remove_unless_held(path: str) -> bool:

@@ -13,7 +13,7 @@ those that have. Correcting one site changes what comes after it, so they are co
 order of evaluation, each measured after those before it: all at once overshoots, and left a ResNet20 worse than it
 was. Where all inputs and draws fit into memory at once this takes one pass: at every site the units are measured, and
 what goes on from there is what the map makes of them. That is exact where a map acts at its site alone, which a
-second pass over the result checks; else, and where memory does not suffice, there is a pass for each site. So there is
+second pass over the result checks; else, and where memory does not suffice, there is a pass for each site. So it is
 on accelerators, where passes are cheap and one program with all statistics in it compiles for minutes. The data need
 no labels. The ends are left as they are, to the bit.
 

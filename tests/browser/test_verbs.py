@@ -16,7 +16,7 @@ ABOUT = {
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory, request, quickly_compiled):
+def pages(tmp_path_factory, request):
     pytest.importorskip("tyro")
     request.getfixturevalue("browser")  # nothing is computed where there is none
     folder = tmp_path_factory.mktemp("verbs")

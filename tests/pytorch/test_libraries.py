@@ -35,7 +35,10 @@ def _torchvision(name, **sizes):
     def make():
         import torchvision
 
-        return getattr(torchvision.models, name)(**sizes)
+        module = getattr(torchvision.models, name)(**sizes)
+        if name == "VisionTransformer":  # its head is zero at first, and a network that is zero shows nothing
+            nn.init.normal_(module.heads[-1].weight)
+        return module
 
     return make
 

@@ -1,169 +1,244 @@
-"""Every call that writes fails once: the k-th with no space, over quota or a kill, for every k, for every verb.
+"""Every call that writes fails once, in every verb: with no space, on a disk full from then on, and by a kill.
 
-A shim counts, in a process of its own, each call by which Python changes a folder: open for writing, write, sync,
-rename, link, make, remove. What it failed at must leave the old result, the new one, or a folder that says it is
-mixed; the same command then ends as if nothing had been. Writes of a checkpoint inside tensorstore, which is C++,
-are not seen; the opens, renames and removals around them are.
+A small library (`failing_calls.c`) stands between libc and the process and counts the calls that change the folder of
+the result: open for writing, write, sync, truncate, rename, link, make, remove, chmod, of Python and of the C++ below
+it alike. Each one fails in turn. What is left must be the old result, the new one, or files that say they are mixed;
+a verb that says it succeeded must have; and the same command then ends with the bits of an undisturbed run.
+
+A verb has one process for all of its tries, in which its programs are compiled once. What a kill leaves is the
+folder as it was at that call, so that copies made in one run stand for a kill at each; `kill` kills true processes.
 """
 
-import builtins
+import contextlib
+import ctypes
 import errno
-import io
+import faulthandler
+import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from .common import Child, Tally, contents, differences, foreign, run, whole
-from .verbs import JOBS, Job, prepare
+from .common import Child, Tally, contents, differences, dump, foreign, import_everything, whole
+from .verbs import INJECTED, Injected, mirror, prepare_injected
 
-FAULTS = {"ENOSPC": errno.ENOSPC, "EDQUOT": errno.EDQUOT, "kill": 0}
-FRESH = ("train", "train hmc", "reproduce", "report")  # into an empty folder
-OVER = ("align", "compact", "barrier")  # over an earlier result
-WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-ONE_PATH, TWO_PATHS = ("os.mkdir", "os.remove", "os.rmdir", "os.truncate"), ("os.rename", "os.link", "os.symlink")
+COPY, ONCE, FULL = 1, 2, 3
+FAULTS = {"ENOSPC": (ONCE, errno.ENOSPC), "full disk": (FULL, errno.EDQUOT)}
+CLEAR = ("cannot write", "cannot lock", "free some space", "cannot read", "No space left", "quota exceeded")
+LONGEST = 120  # seconds that one try may take
+NO_COMPILER = "no C compiler, with which the calls are met"
 
 
-def inject(count: int, scratch: Path) -> list[Tally]:
+def inject(count: int, scratch: Path, names: tuple[str, ...] = tuple(INJECTED)) -> list[Tally]:
     """All faults at `count` per cent of the calls of each verb, evenly spread."""
-    given = prepare(scratch)
-    return [_one(name, name in OVER, count, given, scratch) for name in (*FRESH, *OVER)]
+    library = scratch / "failing_calls.so"
+    source = Path(__file__).with_name("failing_calls.c")
+    compiler = shutil.which("cc")
+    if compiler is None:
+        return [Tally(f"a failing call of {name}", skipped=NO_COMPILER) for name in names]
+    subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True)
+    environment = {"LD_PRELOAD": str(library), "PYTHONPATH": os.pathsep.join(sys.path), "NO_PROXY": "127.0.0.1"}
+    command = [sys.executable, "-m", "torture.inject", str(count), str(scratch), *names]
+    done = subprocess.run(command, env=os.environ | environment)
+    if done.returncode:
+        raise RuntimeError(f"the process of the injection ended with {done.returncode}")
+    rows = json.loads((scratch / "inject.json").read_text())
+    return [Tally(row["fault"], row["tries"], row["losses"], row["note"]) for row in rows]
 
 
-def _one(name: str, over: bool, count: int, given: Path, scratch: Path) -> Tally:
-    job, folder, log = JOBS[name], scratch / "cut", scratch / "inject.log"
-    tally = Tally(f"a failing call of {name}" + (" over an earlier result" if over else ""))
-    old = scratch / f"old-{name}"
-    command = job.command(given, folder)
-    if over:
-        command += [] if name == "barrier" else ["--force"]
-        _must([*command, "--key", "1"], folder, log)
-        shutil.copytree(folder, old)
-    for _ in range(2):  # the first one fills the cache of compiled programs
-        _reset(folder, old)
-        _must(command, folder, log)
-    wanted = _compared(job, folder)
-    changing = {name for name in contents(folder) if not same_bytes(folder / name, old / name)}
-    _reset(folder, old)
-    counted = scratch / "calls"
-    run(command, log, prepared=lambda: _arm(folder, None, "", counted))
-    calls = int(counted.read_text())
-    step = max(1, 100 // max(1, count))
-    tried = 0
-    for fault in FAULTS:
-        for number in range(1 + tried % step, calls + 1, step):
-            tried += 1
-            _reset(folder, old)
-            child = run(command, log, prepared=lambda at=number, how=fault: _arm(folder, at, how, None))
-            problems = _met(child, fault, folder, old if over else None, changing)
-            again = run(command, log)
-            problems += [f"the second start ended with {again.code}: {again.said[-200:]}"] if again.code else []
-            problems += [] if again.code else differences(_compared(job, folder), wanted)
-            tally.add([f"{fault} at call {number}: {problem}" for problem in problems])
-    tally.note = f"{calls} calls, {' and '.join(FAULTS)} at {'each' if step == 1 else f'one in {step}'}"
-    return tally
+def _inside(count: int, scratch: Path, names: list[str]) -> list[dict]:
+    import_everything()
+    given = prepare_injected(scratch)
+    rows = []
+    with mirror(given):
+        for name in names:
+            rows.append(_apart(INJECTED[name], count, given, scratch / name.replace(" ", "-")))
+            sys.stderr.write(f"  {rows[-1]['fault']}: {rows[-1]['tries']} tries, {rows[-1]['lost']} lost\n")
+    return rows
 
 
-def _met(child: Child, fault: str, folder: Path, old: Path | None, changing: set[str]) -> list[str]:
-    """What is wrong with how it ended, and with what is there."""
-    from bayesin.file_sets import replaced_already
-
-    ended = (0, -signal.SIGKILL) if fault == "kill" else (0, 1, 2)
-    problems = foreign(child) + ([] if child.code in ended else [f"ended with {child.code}"])
-    problems += whole(folder) if folder.exists() else []
-    if old is None:
-        return problems
-    now = {name for name in contents(folder) if not name.startswith((".tmp-", ".lock", ".unfinished"))}
-    if not now:
-        return [*problems, "neither the old result nor the new one is there"]
-    kept = {name for name in changing if (folder / name).is_file() and same_bytes(folder / name, old / name)}
-    if kept not in (set(), changing) and not replaced_already(folder):
-        problems.append(f"{sorted(kept)} of the old result beside {sorted(now - kept)}, and no mark")
-    return problems
-
-
-def same_bytes(first: Path, second: Path) -> bool:
-    return second.is_file() and first.read_bytes() == second.read_bytes()
-
-
-def _reset(folder: Path, old: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    if old.exists():
-        shutil.copytree(old, folder)
-
-
-def _must(command: list[str], folder: Path, log: Path) -> None:
-    child = run(command, log)
-    if child.code:
-        raise RuntimeError(f"{' '.join(command)} fails undisturbed: {child.said}")
-
-
-def _compared(job: Job, folder: Path) -> dict[str, bytes]:
-    return {name: b"" if name in job.ignored else content for name, content in contents(folder).items()}
-
-
-def _arm(folder: Path, at: int | None, fault: str, counted: Path | None) -> None:
-    """Counts the calls of this process that change `folder`, and lets the one with the number `at` fail."""
-    below, calls, busy = str(folder), 0, False
-
-    def call(path: Any, descriptor: Any = -1) -> None:
-        nonlocal calls, busy
-        if busy or not _is_below(path, descriptor, below):
-            return
-        calls += 1
-        if counted is not None:
-            busy = True
-            counted.write_text(str(calls))
-            busy = False
-        if calls == at:
-            if fault == "kill":
-                os.kill(os.getpid(), signal.SIGKILL)
-            raise OSError(FAULTS[fault], os.strerror(FAULTS[fault]))
-
-    def audit(event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "open":
-            path, _, flags = arguments
-            if flags & WRITES and not isinstance(path, int):
-                call(path)
-        elif event in ONE_PATH:
-            call(arguments[0], arguments[-1] if len(arguments) > 1 else -1)
-        elif event in TWO_PATHS:
-            call(arguments[0])
-
-    class Counted(io.FileIO):
-        def write(self, content: Any) -> int | None:
-            call(None, self.fileno())
-            return super().write(content)
-
-    def counted_open(path: Any, mode: str = "r", *options: Any, **named: Any) -> Any:
-        if mode in ("wb", "ab", "xb"):
-            return io.BufferedWriter(Counted(path, mode))
-        return opened(path, mode, *options, **named)
-
-    def before(function: Callable[..., Any]) -> Callable[..., Any]:
-        def counted_call(descriptor: int, *arguments: Any) -> Any:
-            call(None, descriptor)
-            return function(descriptor, *arguments)
-
-        return counted_call
-
-    opened = builtins.open
-    builtins.open = counted_open
-    os.fdopen = counted_open
-    os.fsync, os.write, os.pwrite = before(os.fsync), before(os.write), before(os.pwrite)
-    sys.addaudithook(audit)
-
-
-def _is_below(path: Any, descriptor: Any, below: str) -> bool:
-    """Whether a call touches the folder: by a path, by an open file, or by a path from an open folder."""
-    base = ""
-    if isinstance(descriptor, int) and descriptor >= 0:
+def _apart(job: Injected, count: int, given: Path, scratch: Path) -> dict:
+    """The tries of one verb, in a fork; one that hangs or dies is a loss."""
+    scratch.mkdir()
+    pid = os.fork()
+    if pid == 0:
+        code = 1
         try:
-            base = os.readlink(f"/proc/self/fd/{descriptor}")
-        except OSError:
+            log = os.open(scratch / "log", os.O_RDWR | os.O_CREAT)
+            os.dup2(log, 1)
+            os.dup2(log, 2)
+            dump(scratch / "tally.json", _Tries(job, given, scratch, log).all(count).to_json())
+            code = 0
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if code:
+        said = (scratch / "log").read_text(errors="replace")[-1500:]
+        return Tally(f"a failing call of {job.name}", 1, [f"its process ended with {code}: {said}"]).to_json()
+    return json.loads((scratch / "tally.json").read_text())
+
+
+class _Tries:
+    """One verb, and what it leaves where one of its calls fails."""
+
+    def __init__(self, job: Injected, given: Path, scratch: Path, log: int):
+        self.job, self.scratch, self.log = job, scratch, log
+        self.given, self.folder, self.old, self.copies = given, scratch / "cut", scratch / "old", scratch / "copies"
+        self.command = job.command(given, self.folder)
+        self.calls = ctypes.CDLL(None)
+        self.calls.call_met.restype = ctypes.c_char_p
+        self.tally = Tally(f"a failing call of {job.name}")
+
+    def all(self, count: int) -> Tally:
+        self._begin()
+        step = max(1, 100 // max(1, count))
+        number = self._copied()
+        for at in range(1, number + 1, step):
+            self._killed(at)
+        tried = {"kill": number}
+        for fault in FAULTS:
+            at = 1
+            while self._failed(fault, at):
+                tried[fault] = at
+                at += step
+        shown = ", ".join(f"{fault} at {calls}" for fault, calls in tried.items())
+        self.tally.note = f"{number} calls; {shown if step == 1 else f'one in {step} of them'}"
+        return self.tally
+
+    def _begin(self) -> None:
+        """The old result, and the one that is to come; the first run compiles."""
+        self._reset(None)
+        if self.job.old is not None:
+            self.job.old(self.must, self.given, self.folder)
+            shutil.copytree(self.folder, self.old, symlinks=True)
+        for _ in range(2):
+            self._reset(self.old)
+            self.must(self.command)
+        self.wanted = self._compared()
+        before = _visible(self.old) if self.old.exists() else {}
+        after = _visible(self.folder)
+        self.changing = {name for name in after if before.get(name) != after[name]}
+        self.whole_old = before
+
+    def _copied(self) -> int:
+        """How many calls there are; a copy of the folder is kept from before each."""
+        self._reset(self.old)
+        self.copies.mkdir()
+        with self._armed(COPY, 0, 0):
+            self.must(self.command)
+        return self.calls.calls_counted()
+
+    def _killed(self, at: int) -> None:
+        copy = self.copies / f"{at:05d}"
+        called = copy.with_suffix(".call").read_text()
+        self._reset(None)
+        if copy.exists():
+            copy.rename(self.folder)
+        problems = self._left() + self._again()
+        self.tally.add([f"killed at call {at} ({called}): {problem}" for problem in problems])
+
+    def _failed(self, fault: str, at: int) -> bool:
+        """Whether there was such a call."""
+        how, error = FAULTS[fault]
+        self._reset(self.old)
+        with self._armed(how, at, error):
+            child = self._run(self.command)
+        if not self.calls.calls_failed():
             return False
-    text = os.fsdecode(path) if isinstance(path, str | bytes | os.PathLike) else ""
-    return os.path.join(base, text).startswith(below)
+        called = self.calls.call_met().decode(errors="replace")
+        problems = foreign(child) + ([] if child.code in (0, 1, 2) else [f"ended with {child.code}"])
+        if child.code and not any(word in child.said for word in CLEAR):
+            problems.append(f"says nothing clear: {child.said.strip()[-200:]}")
+        if child.code == 0:
+            now = {name: content for name, content in self._compared().items() if not _is_hidden(name)}
+            problems += [f"it said that all is well, but {one}" for one in differences(now, self.wanted)]
+        problems += self._left() + self._again()
+        self.tally.add([f"{fault} at call {at} ({called}): {problem}" for problem in problems])
+        return True
+
+    def _left(self) -> list[str]:
+        """What is wrong with what is there now."""
+        from bayesin.file_sets import replaced_already
+
+        problems = whole(self.folder) if self.folder.exists() else []
+        if not self.old.exists() or not self.job.together:
+            return problems
+        now = _visible(self.folder) if self.folder.exists() else {}
+        kept = {name for name in self.changing if name in self.whole_old and now.get(name) == self.whole_old[name]}
+        fresh = {name for name in self.changing if name in now} - kept
+        gone = {name for name in self.whole_old if name not in now}
+        if kept != {*self.changing} & {*self.whole_old} and not fresh:
+            problems.append(f"neither the old result nor the new one is there: {sorted(gone)[:3]} are gone")
+        if kept and fresh and not replaced_already(self.folder):
+            problems.append(f"{sorted(kept)[:3]} of the old result beside {sorted(fresh)[:3]}, and no mark")
+        return problems
+
+    def _again(self) -> list[str]:
+        """What is wrong after the same command once more, undisturbed."""
+        again = self._run(self.command)
+        if again.code:
+            return [f"the second start ended with {again.code}: {again.said.strip()[-200:]}"]
+        return differences(self._compared(), self.wanted)
+
+    def must(self, command: list[str]) -> None:
+        child = self._run(command)
+        if child.code:
+            raise RuntimeError(f"{' '.join(command)} fails undisturbed: {child.said}")
+
+    def _run(self, command: list[str]) -> Child:
+        """The verb in this process; what it says goes to the log, which holds one run."""
+        import bayesin.cli.main
+
+        os.ftruncate(self.log, 0)
+        os.lseek(self.log, 0, os.SEEK_SET)
+        faulthandler.dump_traceback_later(LONGEST, exit=True)
+        try:
+            code = bayesin.cli.main.main(command)
+        except SystemExit as error:
+            code = error.code if isinstance(error.code, int) else 1
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        return Child(0, self.scratch / "log", code)
+
+    @contextlib.contextmanager
+    def _armed(self, how: int, at: int, error: int) -> Iterator[None]:
+        folder, copies = os.fsencode(self.folder), os.fsencode(self.copies)
+        self.calls.fail_calls(folder, how, ctypes.c_long(at), error, copies)
+        try:
+            yield
+        finally:
+            self.calls.fail_no_more()
+
+    def _reset(self, to: Path | None) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        if to is not None and to.exists():
+            shutil.copytree(to, self.folder, symlinks=True)
+
+    def _compared(self) -> dict[str, bytes]:
+        found = contents(self.folder)
+        return {name: b"" if name in self.job.ignored else content for name, content in found.items()}
+
+
+def _is_hidden(name: str) -> bool:
+    return any(part.startswith(".") for part in Path(name).parts)
+
+
+def _visible(folder: Path) -> dict[str, bytes]:
+    paths = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
+    return {name: path.read_bytes() for name, path in paths.items() if not _is_hidden(name)}
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    place = Path(sys.argv[2])
+    dump(place / "inject.json", _inside(int(sys.argv[1]), place, sys.argv[3:]))

@@ -1,4 +1,4 @@
-"""Hours in one process: every step of the work over and over, while memory and open files do not grow.
+"""Hours in one process: every step of the work over and over, while memory, files and open files do not grow.
 
 `python -m torture soak` takes an hour; `--count 10` a tenth of it.
 """
@@ -22,16 +22,19 @@ def soak(count: int, scratch: Path) -> list[Tally]:
     tally = Tally("soak: rounds of all steps in one process")
     until, settled = time.monotonic() + count, time.monotonic() + count / 10
     work = _Work(scratch / "soak")
-    early: tuple[int, int] | None = None
+    early: tuple[int, int, int] | None = None
     while time.monotonic() < until or tally.tries < 2:
         tally.add(work.round(tally.tries))
         if early is None and time.monotonic() > settled:
-            early = _memory(), _open_files()
-    early = early or (_memory(), _open_files())
-    grown, opened = _memory() - early[0], _open_files() - early[1]
+            early = work.stand()
+    now, early = work.stand(), early or work.stand()
+    grown, opened, left = (after - before for after, before in zip(now, early, strict=True))
     tally.losses += [f"grew by {grown >> 20} MiB"] if grown > GROWTH else []
     tally.losses += [f"{opened} more open files"] if opened > FILES else []
-    tally.note = f"{count} s; {grown / 2**20:+.1f} MiB and {opened:+d} open files after the first tenth"
+    tally.losses += [f"{left} more files on the disk"] if left else []
+    tally.note = (
+        f"{count} s; {grown / 2**20:+.1f} MiB, {opened:+d} open files and {left:+d} files after the first tenth"
+    )
     return [tally]
 
 
@@ -43,6 +46,12 @@ class _Work:
         self.folder, self.spec = folder, PermutationSpec.parse(axes, {"g0": 32, "g1": 32})
         draws = np.random.default_rng(0)
         self.x, self.y = draws.standard_normal((50, 16), np.float32), draws.integers(0, 10, 50)
+
+    def stand(self) -> tuple[int, int, int]:
+        """Resident bytes, open files, and files on the disk, hidden ones too."""
+        gc.collect()
+        memory = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return memory, len(os.listdir("/proc/self/fd")), sum(1 for _ in self.folder.rglob("*"))
 
     def round(self, number: int) -> list[str]:
         """One round; what went wrong in it."""
@@ -85,12 +94,3 @@ def _apply(params: Any, x: Any) -> Any:
     import jax
 
     return jax.nn.relu(jax.nn.relu(x @ params["w0"]) @ params["w1"]) @ params["w2"]
-
-
-def _memory() -> int:
-    gc.collect()
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def _open_files() -> int:
-    return len(os.listdir("/proc/self/fd"))

@@ -32,11 +32,13 @@ from ..lab.runs import (
     read_foldable,
     read_posterior,
     verified_spec,
+    versions,
+    with_errors,
 )
 from ..likelihoods import Likelihood
 from ..models import Model
 from ..randomness import seed_key
-from ..store import save_posterior, write_tensors
+from ..store import card_is_ours, save_posterior, write_card, write_tensors
 from ..symmetry import PermutationSpec
 from .main import Common
 from .output import Output, warnings_in_one_line
@@ -143,7 +145,8 @@ class Fold(ModelChoice, Common):
         with clock("compare predictions"):
             predicted = self._predict(out, file, samples, compacted, model, data)
         y = None if data is None else np.asarray(data.y_test)
-        return _Made(len(samples), compacted, predicted, y, spec, spec_from, clock.seconds)
+        examples = 0 if data is None else len(data.y_test)
+        return _Made(len(samples), compacted, predicted, y, spec, spec_from, clock.seconds, examples)
 
     def _write(self, place: Path, file: PosteriorFile, made: "_Made") -> None:
         permutations, numbers, posterior = (place / name for name in FILES)
@@ -152,6 +155,8 @@ class Fold(ModelChoice, Common):
         write_json(numbers, self._numbers(file, made))
         metadata = file.metadata | {"compact_of": str(file.path)}
         save_posterior(posterior, made.compacted.posterior, spec=made.spec, metadata=metadata)
+        if self.out is not None and card_is_ours(self.out):
+            write_card(place, about=self._about(file, made), scores=_card_scores(made))
 
     def _write_page(self, out: Output, place: Path, file: PosteriorFile, made: "_Made") -> str:
         seconds = {name: taken for name, taken in made.seconds.items() if taken > 0.01}
@@ -233,6 +238,12 @@ class Fold(ModelChoice, Common):
             "key": str(self.key),
         }
 
+    def _about(self, file: PosteriorFile, made: "_Made") -> dict[str, Any]:
+        """What the card says beyond the header."""
+        method = f"{file.metadata.get('method', 'samples')}, {made.samples} folded into one after alignment"
+        settings = {"match": self.match, "reference": self.reference, "family": self.family, "key": self.key}
+        return {"method": method, "training": settings | {"scale": made.compacted.scale}, "versions": versions()}
+
     def _numbers(self, file: PosteriorFile, made: "_Made") -> dict[str, Any]:
         compacted = made.compacted
         return {
@@ -268,6 +279,17 @@ class _Made(NamedTuple):
     spec: PermutationSpec
     spec_from: str
     seconds: dict[str, float]
+    examples: int  # that were tested
+
+
+def _card_scores(made: _Made) -> dict[str, dict[str, Any]]:
+    """Of the posterior that was saved, first, and of the samples it was folded from."""
+    names = {"compact": "this posterior", "samples": "the samples it was folded from"}
+    return {
+        title: with_errors(made.tested[name]._asdict(), made.examples)
+        for name, title in names.items()
+        if name in made.tested
+    }
 
     @property
     def tested(self) -> dict[str, Score]:

@@ -4,8 +4,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ..errors import ConfigError
+from ..file_sets import replaced_already
 from .main import Common
 from .output import Output
+
+SHARED = ("config.json", "provenance.json", "barrier.json", "alignment.safetensors", "report.json", "report.html")
+OWN = "plane.json"  # which no other verb writes
 
 
 @dataclass(frozen=True)
@@ -25,6 +30,7 @@ class Demo(Common):
         from ..lab.report import write_demo_report
         from .output_dir import result_folder
 
+        _check_folder(self.out)
         with out.progress("demo", 100) as bar, result_folder(self.out, [], [], force=True) as place:
 
             def tell(progress: DemoProgress) -> None:
@@ -36,6 +42,13 @@ class Demo(Common):
         out.table("Two posteriors of the digits", ["", "measured"], _rows(demo, SETS))
         out.line(f"Open {page.resolve().as_uri()}")
         return _result(demo, page)
+
+
+def _check_folder(folder: Path) -> None:
+    """Refuses a folder with the files of something else, which would be replaced; an earlier demo may be."""
+    taken = [name for name in SHARED if (folder / name).exists()]
+    if taken and not (folder / OWN).is_file() and not replaced_already(folder):
+        raise ConfigError(f"--out {folder} holds {taken[0]} of something else than a demo; choose another folder")
 
 
 def _rows(demo: Any, sets: dict[str, str]) -> list[list[str]]:

@@ -65,6 +65,14 @@ VERBS = {
         "score predictions: accuracy, NLL, calibration, coverage; draw the curves",
         "bayesin evaluate runs/digits#0 --out runs/scores",
     ),
+    "push": Verb(
+        "push:Push", "send posteriors and their card to the Hugging Face hub", "bayesin push runs/digits user/digits"
+    ),
+    "pull": Verb(
+        "pull:Pull",
+        "bring posteriors and their card from the Hugging Face hub, checked",
+        "bayesin pull user/digits --out runs/theirs",
+    ),
     "reproduce": Verb(
         "reproduce:Reproduce",
         "regenerate a figure of the papers, with a verdict on each claim",

@@ -25,12 +25,14 @@ from ..lab.runs import (
     point_of,
     read_posterior,
     verified_spec,
+    versions,
+    with_errors,
 )
 from ..matching import barycentre
 from ..merging import Merged, merge
 from ..posteriors import is_posterior
 from ..randomness import seed_key
-from ..store import save_posterior
+from ..store import card_is_ours, save_posterior, write_card
 from ..symmetry import check_same_function
 from .main import Common
 from .output import Output
@@ -76,6 +78,8 @@ class Merge(ModelChoice, Common):
             metadata = kept | {"merged": [str(file.path) for file in files]}
             save_posterior(place / FILES[0], merged.posterior, spec=spec, metadata=metadata)
             write_json(place / FILES[1], result)
+            if card_is_ours(self.out):
+                write_card(place, about=_about(result), scores=_card_scores(result))
         columns = [name for name in SHOWN if name in next(iter(result["scores"].values()))]
         rows = [[of, *(f"{score[name]:.4f}" for name in columns)] for of, score in result["scores"].items()]
         out.table(f"{result['examples']:,} test examples of {result['data']}", ["of", *columns], rows)
@@ -121,3 +125,15 @@ class Merge(ModelChoice, Common):
         settings = {"cost": self.cost, "rescaled": merged.rescaled, "samples": self.samples, "key": self.key}
         result = settings | {"data": data.name, "examples": len(data.x_test), "scores": plain(scores)}
         return merged, result | {"function_change": change, "spec": origin}, spec
+
+
+def _about(result: dict[str, Any]) -> dict[str, Any]:
+    """What the card says beyond the header."""
+    settings = {name: result[name] for name in ("cost", "rescaled", "key")}
+    return {"method": "the middle of aligned posteriors", "training": settings, "versions": versions()}
+
+
+def _card_scores(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The merged posterior is the last that was scored."""
+    *others, (_, merged) = result["scores"].items()
+    return {of: with_errors(row, result["examples"]) for of, row in [("this posterior", merged), *others]}

@@ -25,17 +25,19 @@ def result_folder(
         names: of its files.
         inputs: what must not be overwritten.
         force: replace an earlier result.
-        gone: names of an earlier result that go where the new one does not have them.
+        gone: names of an earlier result that go where the new one does not have them: its page. They may be of
+            another verb's result in the same folder, and so are replaced with `force` alone, too.
 
     Raises:
         ConfigError: no folder, a result is there already, or one of `inputs` would be overwritten.
         LockedError: another process works in the folder.
     """
-    _check(folder, names, inputs, force)
+    gone = tuple(gone)
+    _check(folder, names, gone, inputs, force)
     there = folder.is_dir()
     try:
         with locked(folder / LOCK):
-            _check(folder, names, inputs, force)
+            _check(folder, names, gone, inputs, force)
             remove_leftovers(folder)
             with replaced_together(folder, gone=gone) as place:
                 yield place
@@ -60,14 +62,15 @@ def numbers_without_page(place: Path, draw: Callable[[], str]) -> tuple[str | No
         return None, named_by(place, place.parents[1], error)
 
 
-def _check(folder: Path, names: Sequence[str], inputs: Sequence[Path], force: bool) -> None:
+def _check(folder: Path, names: Sequence[str], gone: Sequence[str], inputs: Sequence[Path], force: bool) -> None:
     if folder.suffix == ".safetensors" or folder.is_file():
         raise ConfigError(f"--out {folder} must be a folder; the files in it get their names from bayesin")
     places = {name: folder / name for name in names}
     for place in places.values():
         if any(place.resolve() == path.resolve() for path in inputs):
             raise ConfigError(f"--out {folder} would overwrite the input {place}; choose another folder")
-    there = [name for name, place in places.items() if place.exists()]
-    # All of them are a result, whatever a mark says.
-    if there and not force and (len(there) == len(names) or not replaced_already(folder).issuperset(there)):
-        raise ConfigError(f"{places[there[0]]} exists; choose another folder, or --force to replace it")
+    there = [name for name in (*names, *gone) if (folder / name).exists()]
+    # All of the names are a result, whatever a mark says.
+    complete = bool(there) and {*names} <= {*there}
+    if there and not force and (complete or not replaced_already(folder).issuperset(there)):
+        raise ConfigError(f"{folder / there[0]} exists; choose another folder, or --force to replace it")

@@ -6,6 +6,7 @@ from .content import published_content as published_content
 from .dataset import Dataset as Dataset
 from .dataset import stratified as stratified
 from .download import Fetched as Fetched
+from .download import download as download
 from .download import fetch as fetch
 from .folders import Found as Found
 from .folders import home as home
@@ -16,4 +17,5 @@ from .loading import data_file as data_file
 from .loading import load as load
 from .sources import NAMES as NAMES
 from .sources import SOURCES as SOURCES
+from .sources import Download as Download
 from .sources import Source as Source

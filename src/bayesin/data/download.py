@@ -10,23 +10,20 @@ import hashlib
 import os
 import shutil
 import tarfile
-import tempfile
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import DataError, first_line
-from ..files import TEMPORARY
-from ..locks import held
+from ..files import remove_leftovers, temporary_folder
 from .folders import Found, home, is_own, locate, read_checked
 from .sources import Download, File, Source, source_of
 
 ATTEMPTS = 3  # connections to one mirror; after the first only if it had sent something
 BLOCK = 1 << 16
 SLOWEST = 1 << 10  # bytes a second; less, over one timeout, is a stall and not a slow line
-LEFTOVER_AGE = 5  # seconds from making a folder to holding it, at the very most
 
 OnProgress = Callable[[int, int, str], None]  # bytes so far, bytes in all, the file that is coming
 
@@ -74,10 +71,11 @@ def fetch(
         return Fetched(folder, ())
     wanted = [d for d in source.downloads if d.name.endswith(".tar.gz") or d.name.removesuffix(".gz") in bad]
     try:
-        beside = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
-        _remove_leftovers(beside)
-        with tempfile.TemporaryDirectory(prefix=f"{TEMPORARY}fetch-", dir=beside) as work, held(work):
-            fresh = _download_all(source, wanted, mirrors or source.mirrors, Path(work), timeout, on_progress)
+        there = [path for path in (folder, *folder.absolute().parents) if path.is_dir()]
+        for path in there[: len(source.folders[0].split("/")) + 1]:  # one may have been killed before it made them
+            remove_leftovers(path, "fetch")
+        with temporary_folder(there[0], "fetch") as work:
+            fresh = _download_all(source, wanted, mirrors or source.mirrors, work, timeout, on_progress)
             folder.mkdir(parents=True, exist_ok=True)
             for file in source.files:
                 if file.name in bad:
@@ -88,7 +86,13 @@ def fetch(
 
 
 def download(
-    wanted: Download, mirrors: Sequence[str], folder: Path, timeout: float, on_bytes: Callable[[int], None]
+    wanted: Download,
+    mirrors: Sequence[str],
+    folder: Path,
+    timeout: float,
+    on_bytes: Callable[[int], None],
+    *,
+    headers: Mapping[str, str] | None = None,
 ) -> Path:
     """Returns the downloaded file in `folder`, its checksum compared.
 
@@ -98,6 +102,7 @@ def download(
         folder: where the file goes.
         timeout: seconds without an answer, or without a fair amount of data, after which a mirror has stalled.
         on_bytes: called with the bytes of this file that have arrived.
+        headers: of the requests, such as one that says who asks.
 
     Raises:
         DataError: no mirror delivered; the message says what each of them did.
@@ -110,7 +115,7 @@ def download(
     for mirror in mirrors:
         address = f"{mirror.rstrip('/')}/{wanted.name}"
         try:
-            _collect(address, path, wanted, timeout, on_bytes)
+            _collect(address, path, wanted, timeout, on_bytes, headers or {})
             return path
         except (_Refused, _Broken) as reason:
             reasons.append(f"{address}: {reason}")
@@ -215,37 +220,41 @@ def _place(fresh: Path, folder: Path, damaged: Path | None) -> None:
     os.replace(fresh, folder / fresh.name)
 
 
-def _remove_leftovers(folder: Path) -> None:
-    """Removes what killed processes left; the folder of a living one is held by it."""
-    for path in folder.glob(f"{TEMPORARY}fetch-*"):
-        if path.is_dir() and not path.is_symlink() and time.time() - path.stat().st_mtime > LEFTOVER_AGE:
-            with held(path, wait=False) as mine:
-                if mine:
-                    shutil.rmtree(path, ignore_errors=True)
-
-
-def _collect(url: str, path: Path, wanted: Download, timeout: float, on_bytes: Callable[[int], None]) -> None:
+def _collect(
+    url: str,
+    path: Path,
+    wanted: Download,
+    timeout: float,
+    on_bytes: Callable[[int], None],
+    headers: Mapping[str, str],
+) -> None:
     """Fills `path` from one mirror, coming back for the rest when a connection breaks."""
     path.write_bytes(b"")
     for attempt in range(1, ATTEMPTS + 1):
         before = path.stat().st_size
         try:
-            _connect(url, path, before, wanted, timeout, on_bytes)
+            _connect(url, path, before, wanted, timeout, on_bytes, headers)
             break
         except _Broken:
             if attempt == ATTEMPTS or path.stat().st_size <= before:
                 raise
     with open(path, "rb") as file:
-        if hashlib.file_digest(file, "sha256").hexdigest() != wanted.sha256:
+        if wanted.sha256 not in (None, hashlib.file_digest(file, "sha256").hexdigest()):
             raise _Refused("sent wrong bytes: the SHA-256 is not that of the published file")
 
 
 def _connect(
-    url: str, path: Path, start: int, wanted: Download, timeout: float, on_bytes: Callable[[int], None]
+    url: str,
+    path: Path,
+    start: int,
+    wanted: Download,
+    timeout: float,
+    on_bytes: Callable[[int], None],
+    headers: Mapping[str, str],
 ) -> None:
     import requests
 
-    headers = {"Accept-Encoding": "identity", "User-Agent": "bayesin"}
+    headers = {"User-Agent": "bayesin", **headers, "Accept-Encoding": "identity"}
     if start:
         headers["Range"] = f"bytes={start}-"
     with requests.get(url, stream=True, timeout=timeout, headers=headers) as response:

@@ -24,7 +24,7 @@ class Download(NamedTuple):
 
     name: str  # last part of the address
     size: int  # bytes, as it travels
-    sha256: str  # as it travels
+    sha256: str | None  # as it travels; None: who asks for it compares it in another way
 
 
 class Source(NamedTuple):

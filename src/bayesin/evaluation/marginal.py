@@ -33,7 +33,7 @@ from ..posteriors import (
     is_posterior,
 )
 from ..randomness import PRNGKey, check_key
-from ..trees import Tree, common_dtype
+from ..trees import Tree, check_not_narrowed, common_dtype
 
 # Posteriors whose draw number s can be made alone.
 Drawable = Gaussian | LowRankGaussian | FactorGaussian | GaussianMixture | Samples | Mixture
@@ -95,7 +95,11 @@ def marginal_loss(
 
 
 def as_drawable(posterior: Posterior | Mixture | Tree, key: PRNGKey | None, samples: int) -> Drawable:
-    """A posterior whose draws can be made one by one; those of your own family are drawn here, all at once."""
+    """A posterior whose draws can be made one by one; those of your own family are drawn here, all at once.
+
+    Every prediction and loss comes through here, so that none is of weights that JAX rounded in silence.
+    """
+    check_not_narrowed(posterior, "the posterior")
     if isinstance(posterior, Drawable):
         return posterior
     if is_posterior(posterior):

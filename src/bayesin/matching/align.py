@@ -19,15 +19,16 @@ import jax
 import numpy as np
 from jaxtyping import Float, PyTree
 
-from ..errors import ConfigError, SpecError
+from ..errors import ConfigError, PosteriorError, SpecError
 from ..posteriors import Posterior, is_posterior
 from ..randomness import PRNGKey, check_key
-from ..symmetry import Apply, Perms, PermutationSpec, check_same_function, permute
+from ..symmetry import Apply, Perms, PermutationSpec, Signs, check_same_function, permute
 from ..trees import Tree
-from .bound import LargestGain
+from .bound import LargestGain, UnknownGain
 from .costs import CostLike, as_cost, name_of
 from .problem import Problem, objective_of_moved, pose
 from .search import DescentResult, Sweep, descend, random_order, starts
+from .signed import descend_signed
 from .similarity import Similarities
 
 KICKED = 1 << 19  # numbers up to which a search that found nothing in common goes on by kicks: they cost some more
@@ -54,6 +55,7 @@ class Alignment(eqx.Module):
     cost: str = eqx.field(static=True)
     start: str = eqx.field(static=True)  # which start won: "anchored", "identity", "init", "random 1", …
     largest_gain: LargestGain = eqx.field(static=True)  # see `gap`
+    signs: Signs = eqx.field(default_factory=dict)  # {group of `spec.signed`: 1 or −1}; new[i] = sign[i] old[perm[i]]
 
     @property
     def objective(self) -> float:
@@ -74,6 +76,8 @@ class Alignment(eqx.Module):
     def __repr__(self) -> str:
         fell = f"{self.cost} {self.history[0]:.6g} -> {self.objective:.6g}"
         units = f"{sum(self.moved.values())} of {sum(perm.size for perm in self.perms.values())} units moved"
+        if self.signs:
+            units += f", {sum(int((sign < 0).sum()) for sign in self.signs.values())} flipped"
         ended = f"{'' if self.converged else 'not '}converged, at most {self.gap:.3g} above the best"
         return f"Alignment({fell}, {units}, sweeps {self.sweeps}, {ended})"
 
@@ -101,7 +105,7 @@ def align(
         target: a posterior with mean and std, or a point as a plain parameter tree. It stays where it is. A sample
             set is compared by the mean and std of its members, which should stand in one order of units (`compact`).
         source: what is moved, of the same kinds.
-        spec: which axes move together.
+        spec: which axes move together; where units may change their sign (`discover(…, signs=True)`), they do.
         key: decides the visiting order after the first sweep, which follows the evidence, and the random starts.
         cost: one of `bayesin.costs` or its name: `"wasserstein"`, `"means"` (ignore the stds) or `"kl"` (KL of the
             moved source from the target); or a cost of your own.
@@ -139,26 +143,35 @@ def align(
     given_order = None if order is None else _checked_order(order, spec)[:max_sweeps]
     clock = time.perf_counter()
     problem = pose(target, source, spec, as_cost(cost), frozenset(exclude))
-    similarities = Similarities(problem)
+    similarities = None if spec.signed else Similarities(problem)
     prepared = time.perf_counter() - clock
     searches: list[tuple[str, DescentResult]] = []
+    signs_of: list[Signs] = []
     for index, begin in enumerate(starts(spec, key, restarts, init, given_order is not None)):
         drawn = random_order(spec, jax.random.fold_in(key, index), max_sweeps) if given_order is None else given_order
+        if similarities is None:
+            signed = descend_signed(problem, begin.perms, drawn, relative_tolerance, begin.anchored)
+            searches.append((begin.name, signed[0]))
+            signs_of.append(signed[1])
+            continue
         kicks = jax.random.fold_in(key, index) if begin.anchored and similarities.numbers <= KICKED else None
         options = {"anchored": begin.anchored, "kicks": kicks}
         searches.append(
             (begin.name, descend(similarities, begin.perms, drawn, relative_tolerance, on_sweep, **options))
         )
-    start, best = min(searches, key=lambda search: search[1].objective)  # the first of equals
+    chosen = min(range(len(searches)), key=lambda index: searches[index][1].objective)  # the first of equals
+    (start, best), signs = searches[chosen], signs_of[chosen] if signs_of else {}
     seconds = {name: sum(search.seconds[name] for _, search in searches) for name in best.seconds}
     seconds["similarity"] += prepared
     del similarities  # what the search has kept makes room for the moved posterior
-    moved = (move or permuted)(source, spec, best.perms)
+    if signs and move is not None:
+        raise ConfigError("what is moved from file to file keeps its signs; pass spec.without_signs")
+    moved = permuted(source, spec, best.perms, signs) if move is None else move(source, spec, best.perms)
     if check is not None:
         apply, x = check
         before, after = (q.mean if is_posterior(q) else q for q in (source, moved))
         check_same_function(apply, before, after, x)
-    history = _history(best, problem, moved)
+    history = _history(best, problem, moved, is_signed=bool(signs))
     return Alignment(
         perms=best.perms,
         posterior=moved,
@@ -169,18 +182,31 @@ def align(
         order=best.order,
         cost=name_of(problem.cost),
         start=start,
-        largest_gain=LargestGain(problem, problem.structure.flat(best.perms)),
+        largest_gain=UnknownGain() if signs else LargestGain(problem, problem.structure.flat(best.perms)),
+        signs=signs,
     )
 
 
-def permuted(posterior: Posterior | Tree, spec: PermutationSpec, perms: Perms) -> Posterior | Tree:
-    """Returns a posterior or a point with its units reordered."""
-    return posterior.permute(spec, perms) if is_posterior(posterior) else permute(posterior, spec, perms)
+def permuted(
+    posterior: Posterior | Tree, spec: PermutationSpec, perms: Perms, signs: Signs | None = None
+) -> Posterior | Tree:
+    """Returns a posterior or a point with its units reordered, and flipped where there are signs."""
+    if not is_posterior(posterior):
+        return permute(posterior, spec, perms, signs)
+    if not signs:
+        return posterior.permute(spec, perms)
+    try:
+        return posterior.permute(spec, perms, signs)  # pyright: ignore[reportCallIssue]
+    except TypeError:
+        raise PosteriorError(
+            f"the `permute` of {type(posterior).__name__} takes no signs; give it a third argument, or align with "
+            "spec.without_signs"
+        ) from None
 
 
-def _history(best: DescentResult, problem: Problem, moved: Posterior | Tree) -> np.ndarray:
+def _history(best: DescentResult, problem: Problem, moved: Posterior | Tree, is_signed: bool) -> np.ndarray:
     """The objective after every step, counted back from the end, where it is computed directly."""
-    reached = objective_of_moved(problem, best.perms, moved)
+    reached = objective_of_moved(problem, best.perms, moved, is_signed)
     after = reached + np.cumsum((0.0, *best.gains[::-1]))[::-1]
     after[0] = max(best.start, after[0]) if best.gains else reached
     return after

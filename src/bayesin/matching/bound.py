@@ -46,6 +46,13 @@ class LargestGain:
         return self._value
 
 
+class UnknownGain(LargestGain):
+    """Where units may change their sign no bound is known."""
+
+    def __init__(self):
+        self._waiting, self._value = None, math.inf
+
+
 def largest_gain(problem: Problem, flat: FlatPerms) -> float:
     """Returns by how much the objective can fall from these permutations; no others gain more."""
     similarities = Similarities(problem, on_device=False, laid_out=False)

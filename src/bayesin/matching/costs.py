@@ -611,6 +611,9 @@ def tensor_value(cost: Cost, target: Marginals, source: Marginals) -> float:
 def squared_distance(first: np.ndarray, second: np.ndarray) -> float:
     """Returns Σ (a − b)², piece by piece: each summed by BLAS in its own precision, all of them in float64."""
     first, second = first.reshape(-1), second.reshape(-1)
+    if first.size <= CHUNK:
+        gap = widened(first) - widened(second)
+        return float(gap.dot(gap))
     total = 0.0
     for start in range(0, first.size, CHUNK):
         gap = widened(first[start : start + CHUNK]) - widened(second[start : start + CHUNK])

@@ -189,7 +189,8 @@ def _pieces(layout: Layout, spec: PermutationSpec, members: dict[str, Member], u
         )
         index = tuple(where.get(place, slice(None)) for place in range(len(layout.shape)))
         order = tuple(left.index(place) for axis in axes for place in axis)
-        flat = Layout(layout.path, layout.full, layout.steps, shape, groups, ((),) * len(shape))
+        flips = tuple(any(layout.flips[place] for place in axis) for axis in axes)
+        flat = Layout(layout.path, layout.full, layout.steps, shape, groups, ((),) * len(shape), flips)
         is_whole = not (layout.steps or cut) and order == tuple(range(len(order)))
         pieces.append(Piece(layout, index, order, flat, is_whole))
     return pieces

@@ -141,11 +141,16 @@ def objective_of_flat(problem: Problem, flat: FlatPerms) -> float:
     )
 
 
-def objective_of_moved(problem: Problem, perms: Perms, moved: Posterior | Tree) -> float:
-    """Returns the same from the source that was moved already, whose gathers need not be made again."""
-    if is_posterior(moved) and not isinstance(moved, Gaussian):  # its std may be costly
+def objective_of_moved(problem: Problem, perms: Perms, moved: Posterior | Tree, is_signed: bool = False) -> float:
+    """Returns the same from the source that was moved already, whose gathers need not be made again.
+
+    Where units changed their sign, which `perms` do not say, there is no other way.
+    """
+    if is_posterior(moved) and not isinstance(moved, Gaussian) and not is_signed:  # its std may be costly
         return objective(problem, perms)
-    trees = (moved.mean, moved.std) if isinstance(moved, Gaussian) else (moved,)
+    trees = (moved.mean, moved.std) if is_posterior(moved) else (moved,)
+    if is_signed and problem.marginals:
+        trees = (*trees, jax.tree.map(np.zeros_like, trees[0]))[: len(problem.marginals[0].source)]
     if not problem.marginals or len(problem.marginals[0].source) != len(trees):  # a point against a Gaussian
         return objective(problem, perms)
     if hasattr(problem.cost, "trees"):  # its features are not made of the marginals alone
@@ -279,7 +284,10 @@ def _finished(problem: Problem) -> Problem:
         group: GroupSimilarity(part.matrix.astype(problem.dtype, copy=False), part.constant)
         for group, part in problem.given.items()
     }
-    return problem._replace(given=given, scale=problem.scale + sum(sum_bound(part.matrix) for part in given.values()))
+    scale = problem.scale + sum(sum_bound(part.matrix) for part in given.values())
+    if not np.isfinite(scale):
+        raise PosteriorError("squares of these weights are beyond float64; divide all of them by one large number")
+    return problem._replace(given=given, scale=scale)
 
 
 def _compared(problem: Problem) -> Iterator[TensorPair]:
@@ -313,4 +321,4 @@ def _is_integer(array: np.ndarray) -> bool:
 def _square(array: np.ndarray) -> float:
     """Σ x² in at least single precision, without a warning where it overflows."""
     flat = widened(array.reshape(-1))
-    return float(np.vdot(flat, flat))
+    return float(flat.dot(flat))

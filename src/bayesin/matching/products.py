@@ -57,7 +57,7 @@ def is_worth_a_device(problem: Problem, tensors: dict[str, TensorsByArity]) -> b
     return multiplications >= WORTH and jax.default_backend() != "cpu"
 
 
-def stack(side: str, pairs: list[TensorPair], groups: tuple[str, ...], dtype: np.dtype) -> np.ndarray:
+def stack(side: str, pairs: list[TensorPair], groups: tuple[str, ...], block: "Block") -> np.ndarray:
     """Returns all features of one side as one centred array, one behind the other on the axis of the rest.
 
     Its axes are (rest, places) for one unit and (places of the first, rest, places of the last) for two.
@@ -65,7 +65,7 @@ def stack(side: str, pairs: list[TensorPair], groups: tuple[str, ...], dtype: np
     pieces = [(array, pair.layout) for pair in pairs for array in getattr(pair, side)]
     units = [pairs[0].layout.shape[pairs[0].layout.groups.index(group)] for group in groups]
     rest = sum(array.size for array, _ in pieces) // math.prod(units)
-    out = np.empty((*units[:-1], rest, units[-1]), dtype)
+    out = block.array((*units[:-1], rest, units[-1]))
     into = out.swapaxes(0, -2)  # the axis of the rest first
     at = 0
     for array, layout in pieces:
@@ -78,12 +78,25 @@ def stack(side: str, pairs: list[TensorPair], groups: tuple[str, ...], dtype: np
     return out
 
 
-def rest_first(array: np.ndarray) -> np.ndarray:
+class Block:
+    """Memory for many arrays, asked for at once: freed and asked for again, the system need not clear it anew."""
+
+    def __init__(self, numbers: int, dtype: np.dtype):
+        self._free = np.empty(numbers, dtype)
+
+    def array(self, shape: tuple[int, ...]) -> np.ndarray:
+        """The next part of it, with arbitrary contents."""
+        size = math.prod(shape)
+        part, self._free = self._free[:size], self._free[size:]
+        return part.reshape(shape)
+
+
+def rest_first(array: np.ndarray, block: Block) -> np.ndarray:
     """Returns an array (first, rest, last) as (rest, last, first).
 
     A large one goes in strips one cache line wide, which is three times as fast as numpy's own order.
     """
-    out = np.empty((*array.shape[1:], array.shape[0]), array.dtype)
+    out = block.array((*array.shape[1:], array.shape[0]))
     strip = 16 if array.shape[2] >= 128 else array.shape[0]
     for at in range(0, array.shape[0], strip):
         out[:, :, at : at + strip] = array[at : at + strip].transpose(1, 2, 0)

@@ -27,7 +27,7 @@ import numpy as np
 from .costs import widened
 from .families import FlatPerms
 from .problem import Problem, TensorPair, magnitude, norm, sum_bound
-from .products import device_products, group_tensors, is_worth_a_device, rest_first, stack
+from .products import Block, device_products, group_tensors, is_worth_a_device, rest_first, stack
 
 BLOCK = 1 << 22  # numbers copied at a time: bounds the memory, and blocks used again cost no page faults
 COPYING = 25  # measured: to exchange a number costs as much in copies as it takes to multiply it with 25 places
@@ -190,7 +190,8 @@ class Similarities:
         pairs, dtype, size = self.tensors[unit].fixed, self.problem.dtype, self.problem.structure.units[unit].size
         total = np.zeros((size, size), dtype)
         if pairs:
-            target, source = (stack(side, pairs, (unit,), dtype) for side in ("target", "source"))
+            block = Block(2 * _size_of(pairs), dtype)
+            target, source = (stack(side, pairs, (unit,), block) for side in ("target", "source"))
             self._magnitude[unit] += norm(target) * norm(source)
             total = target.T @ source
         if unit in self.problem.given:
@@ -216,16 +217,16 @@ class Similarities:
     def _laid_out_pairs(self, put: Callable) -> dict[str, list[Coupled]]:
         """Every pair of neighbours both ways: one target and two sources, the same numbers in two orders."""
         result: dict[str, list[Coupled]] = {unit: [] for unit in self.tensors}
+        both = sum(_size_of(pairs) for kinds in self.tensors.values() for pairs in kinds.coupled.values())
+        block = Block(3 * both // 2, self.problem.dtype)  # every tensor was counted for both of its units
         for unit, kinds in self.tensors.items():
             for other, pairs in kinds.coupled.items():
                 if other not in (term.other for term in result[unit]):
                     first, last = pairs[0].layout.present  # as the first tensor has them in memory
-                    target, source = (
-                        stack(side, pairs, (first, last), self.problem.dtype) for side in ("target", "source")
-                    )
+                    target, source = (stack(side, pairs, (first, last), block) for side in ("target", "source"))
                     sent = put(target)
                     result[last].append(Coupled(first, sent, put(source), True))
-                    result[first].append(Coupled(last, sent, put(rest_first(source)), False))
+                    result[first].append(Coupled(last, sent, put(rest_first(source, block)), False))
                     bound = norm(target) * norm(source)
                     for name in (unit, other):
                         self._magnitude[name] += bound
@@ -307,6 +308,10 @@ class _Work:
         """`array.take(units, axis)`, copied into the block."""
         out = self.array(name, (*array.shape[:axis], units.size, *array.shape[axis + 1 :]))
         return array.take(units, axis, out=out, mode="clip")  # with another mode numpy buffers `out`
+
+
+def _size_of(pairs: list[TensorPair]) -> int:
+    return sum(array.size for pair in pairs for array in pair.target)
 
 
 def _is_anchored(pair: TensorPair, unit: str, among: set[str] | None) -> bool:

@@ -69,6 +69,8 @@ def from_torch(
     fresh = not isinstance(source, torch.nn.Module)
     if fresh and not callable(source):
         raise ModelError(f"from_torch takes an nn.Module or a function that makes one, not {source!r:.80}")
+    if isinstance(source, torch.jit.ScriptModule):
+        raise ModelError("from_torch runs a module's own Python, which TorchScript no longer has; give the nn.Module")
     given = _make(source, 0) if fresh else source
     name = name or name_of(given)
     network = _Network(given, name, output, options)
@@ -97,7 +99,11 @@ def from_torch(
         call_train=network.train,
         trains_apart=lambda tree: network.trains_apart,
     )
-    jax.eval_shape(model.apply, model.init(jax.random.key(0)), inputs_of(example))
+    inputs = inputs_of(example)
+    for leaf in jax.tree.leaves(inputs):
+        if leaf.dtype.kind not in "biufcV":
+            raise ModelError(f"{name}: the example holds {leaf.dtype}, not numbers; give a tensor or an array")
+    jax.eval_shape(model.apply, model.init(jax.random.key(0)), inputs)
     return model
 
 
@@ -123,6 +129,8 @@ def to_torch(params: Tree, module: Any) -> dict[str, Any]:
         torch.Size([2, 3])
     """
     torch = _torch()
+    if not isinstance(module, torch.nn.Module):
+        raise ModelError(f"to_torch takes the nn.Module that the state dict is for, not {type(module).__name__}")
     tied = _tied_names(module)
     flat = {name: np.asarray(leaf) for name, leaf in flatten(params).items()}
     found = {}
@@ -224,7 +232,7 @@ class _Network:
         except BayesinError:
             raise
         except Exception as error:
-            raise ModelError(self._explain(error)) from error
+            raise ModelError(self._explain(error, x)) from error
         after = {key: _jax_of(tensors[key]) for key in self.moving}
         return _jax_of(outputs), after
 
@@ -258,13 +266,17 @@ class _Network:
                     "with models.frozen(model), or give the module in training mode with this part in evaluation mode"
                 )
 
-    def _explain(self, error: Exception) -> str:
+    def _explain(self, error: Exception, x: Any) -> str:
         where = f"'{self.places[-1]}'" if self.places and self.places[-1] else "its forward"
         if type(error).__name__ == "OperatorNotFound":
             return f"{self.name} cannot be traced: torchax does not know an operator in {where}: {first_line(error)}"
         if isinstance(error, jax.errors.ConcretizationTypeError | jax.errors.NonConcreteBooleanIndexError):
             return f"{self.name} cannot be traced: in {where} a shape or a branch depends on the data"
-        return f"{self.name} failed in {where}: {type(error).__name__}: {first_line(error)}"
+        if isinstance(error, jax.errors.TracerArrayConversionError):
+            return f"{self.name} cannot be traced: in {where} a tensor is taken to NumPy; compute with torch alone"
+        shapes = ", ".join(str(tuple(np.shape(leaf))) for leaf in jax.tree.leaves(x))
+        said = f"{type(error).__name__}: {first_line(error)}"
+        return f"{self.name} failed in {where}, on an input of shape {shapes}: {said}"
 
     def _enter(self, place: str, part: Any, args: Any) -> None:
         self.places.append(place)
@@ -344,10 +356,12 @@ def _batch_norm(
     wide = values.astype(jnp.promote_types(values.dtype, jnp.float32))
     axes, shape = (0, *range(2, wide.ndim)), (1, -1, *(1,) * (wide.ndim - 2))
     if training:
+        if wide.size == wide.shape[1]:
+            raise ValueError("batch statistics of one value a channel; train on more examples at a time")
         centre, spread = wide.mean(axes), wide.var(axes)
         if mean is not None:
             count = wide.size // wide.shape[1]
-            unbiased = spread * (count / max(count - 1, 1))
+            unbiased = spread * (count / (count - 1))
             mean._elem = _moved(_jax_of(mean), centre, momentum)
             var._elem = _moved(_jax_of(var), unbiased, momentum)
     else:

@@ -1,5 +1,6 @@
 """What is known of the weights: Gaussians of several kinds, a mixture, a bag of samples, or a class of your own."""
 
+from .canonical import canonical as canonical
 from .factor import FactorGaussian as FactorGaussian
 from .gaussian import Gaussian as Gaussian
 from .lowrank import LowRankGaussian as LowRankGaussian

@@ -14,7 +14,7 @@ from jaxtyping import Array
 
 from ..randomness import PRNGKey, check_key, normal_tree, sample_with
 from ..symmetry import Perms, PermutationSpec, Signs, permute
-from ..trees import Tree, is_float
+from ..trees import Tree, check_not_narrowed, is_float
 from .gaussian import Gaussian
 from .lowrank import LowRankGaussian
 
@@ -42,6 +42,7 @@ class FactorGaussian(eqx.Module):
     def sample(self, key: PRNGKey, count: int) -> Tree:
         """Returns `count` draws as one tree with a leading axis; number s is `draw(fold_in(key, s))`."""
         check_key(key)
+        check_not_narrowed(self, "the posterior")
         return _sample(self, key, count)
 
     def draw(self, key: PRNGKey) -> Tree:

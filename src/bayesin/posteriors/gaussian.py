@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from ..errors import ModelError, PosteriorError
 from ..randomness import PRNGKey, check_key, normal_tree, sample_with
 from ..symmetry import Perms, PermutationSpec, Signs, permute
-from ..trees import Tree, check_same_structure, flatten, is_float
+from ..trees import Tree, check_not_narrowed, check_same_structure, flatten, is_float
 
 
 class Gaussian(eqx.Module):
@@ -44,6 +44,7 @@ class Gaussian(eqx.Module):
     def sample(self, key: PRNGKey, count: int) -> Tree:
         """Returns `count` draws as one tree with a leading axis; number s is `draw(fold_in(key, s))`."""
         check_key(key)
+        check_not_narrowed(self, "the posterior")
         return _sample(self, key, count)
 
     def draw(self, key: PRNGKey) -> Tree:
@@ -71,6 +72,8 @@ class Gaussian(eqx.Module):
         Raises:
             PosteriorError: a std is zero or negative, so that there is no density; or other parameters were given.
         """
+        for tree in (self, params):
+            check_not_narrowed(tree, "a density")
         try:
             check_same_structure(self.mean, params, "a Gaussian and the point to take its density at")
         except ModelError as error:

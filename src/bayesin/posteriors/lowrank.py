@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 from ..errors import ModelError, PosteriorError
 from ..randomness import PRNGKey, check_key, sample_with
 from ..symmetry import Perms, PermutationSpec, Signs, permute
-from ..trees import Tree, check_same_structure, common_dtype, is_float
+from ..trees import Tree, check_not_narrowed, check_same_structure, common_dtype, is_float
 from .gaussian import Gaussian
 from .samples import Samples
 
@@ -73,6 +73,7 @@ class LowRankGaussian(eqx.Module):
     def sample(self, key: PRNGKey, count: int) -> Tree:
         """Returns `count` draws as one tree with a leading axis; number s is `draw(fold_in(key, s))`."""
         check_key(key)
+        check_not_narrowed(self, "the posterior")
         return _sample(self, key, count)
 
     def draw(self, key: PRNGKey) -> Tree:

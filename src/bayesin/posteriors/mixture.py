@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from ..errors import PosteriorError
 from ..randomness import PRNGKey, check_key, sample_with
 from ..symmetry import Perms, PermutationSpec, Signs, permute
-from ..trees import Tree, is_float
+from ..trees import Tree, check_not_narrowed, is_float
 from .gaussian import Gaussian
 
 
@@ -64,6 +64,7 @@ class GaussianMixture(eqx.Module):
     def sample(self, key: PRNGKey, count: int) -> Tree:
         """Returns `count` draws as one tree with a leading axis; number s is `draw(fold_in(key, s))`."""
         check_key(key)
+        check_not_narrowed(self, "the posterior")
         return _sample(self, key, count)
 
     def draw(self, key: PRNGKey) -> Tree:

@@ -10,11 +10,15 @@ and the JSON texts `spec`, `metadata` (model description, data set, whatever the
     from safetensors.numpy import load_file
     arrays = load_file("posterior-0.safetensors")      # {"mean/dense/kernel": array, "std/dense/kernel": ...}
 
+A posterior may also be a folder: `posterior-0.safetensors` and a card, `README.md`, that says what it is (`card.py`).
+
 Leaves come back bit for bit, as numpy arrays in nested dicts.
 """
 
+import itertools
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -24,6 +28,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import ArtifactError, BayesinError, ModelError, PosteriorError, SpecError, first_line
+from ..file_sets import check_one_making, replaced_together
+from ..files import file_hash, read_bytes, write_bytes
 from ..json_files import json_text, parse_json
 from ..posteriors import (
     FactorGaussian,
@@ -34,8 +40,9 @@ from ..posteriors import (
     Samples,
     is_posterior,
 )
-from ..symmetry import Perms, PermutationSpec, move_one
+from ..symmetry import Perms, PermutationSpec, Signs, move_one
 from ..trees import Tree, flatten, unflatten
+from .card import CARD, MARK, Scores, card
 from .tensors import BLOCK, CODE_OF, map_tensors, read_header, read_tensors, write_tensors
 
 POSTERIOR, ALIGNMENT, VERSION = "bayesin-posterior", "bayesin-alignment", 1
@@ -53,7 +60,9 @@ STACKED = {
     *{("mixture", "means"), ("mixture", "stds")},
 }
 FAMILIES = {"gaussian": Gaussian, "lowrank": LowRankGaussian, "factor": FactorGaussian, "mixture": GaussianMixture}
+FIRST = "posterior-0.safetensors"  # of a folder
 SPREADS = ("std/", "stds/", "noise/")  # what is never negative
+LARGEST_CARD = 1 << 20  # bytes
 DEEPEST = 64  # levels of a parameter tree
 
 
@@ -95,6 +104,7 @@ class StoredAlignment:
     perms: Perms
     spec: PermutationSpec
     settings: dict[str, Any]
+    signs: Signs = field(default_factory=dict)  # of groups that may flip
 
 
 def save_posterior(
@@ -105,15 +115,20 @@ def save_posterior(
     spec: PermutationSpec | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Writes a Gaussian, a sample set or a point (a parameter tree) as one file; returns its path.
+    """Writes a Gaussian, a sample set or a point (a parameter tree) as one file, or as a folder with a card.
 
     Args:
-        path: where to; an older file of that name is replaced in one step.
+        path: where to; an older file of that name is replaced in one step. A name without an ending, or a folder that
+            is there, is a folder: it gets `posterior-0.safetensors` and `README.md`, a card that says what that is.
         posterior: a `Gaussian`, a `LowRankGaussian`, `Samples`, or a parameter tree; leaves may live on any device.
         kind: `"gaussian"` keeps the mean and the std of any posterior, a class of your own included, and no more.
         spec: the permutation spec of the model, kept beside the weights.
         metadata: anything JSON can hold (NaN becomes null). `{"model": {"name": "mlp", ...}, "data": "mnist"}`
-            lets the command line use the file alone.
+            lets the command line use the file alone. The card also shows "method", "training" (settings) and
+            "metrics": numbers, or `{"value": 0.97, "error": 0.01, "over": "359 examples"}`.
+
+    Returns:
+        The path.
 
     Raises:
         PosteriorError: a NaN, an infinity or a negative std, which no reader would accept; a leaf that is no
@@ -142,7 +157,54 @@ def save_posterior(
     strings = _strings(POSTERIOR, name, spec, metadata)
     if isinstance(posterior, GaussianMixture) and name == "mixture":
         strings["weights"] = json_text([float(weight) for weight in np.asarray(posterior.weights, np.float64)])
-    return write_tensors(path, tensors, strings)
+    path = Path(path)
+    if not path.name or (path.suffix and not path.is_dir()):
+        return write_tensors(path, tensors, strings)
+    if (path / "config.json").exists():
+        raise ArtifactError(f"{path} holds a training run, whose posteriors are its own; choose another folder")
+    stale = [other.name for other in path.glob("posterior-*.safetensors")]
+    with replaced_together(path, gone=stale) as place:
+        write_tensors(place / FIRST, tensors, strings)
+        if card_is_ours(path):
+            write_card(place)
+    return path
+
+
+def write_card(
+    folder: Path | str,
+    *,
+    about: Mapping[str, Any] | None = None,
+    scores: Mapping[str, Scores] | None = None,
+    spec: PermutationSpec | None = None,
+) -> Path:
+    """Writes `README.md` beside the posteriors of a folder, from their headers and what else is known; see `card`.
+
+    Raises:
+        ArtifactError: there is no posterior, or one is damaged.
+    """
+    paths = posterior_files(folder)
+    if not paths:
+        raise ArtifactError(f"{folder} holds no {FIRST}, so that there is nothing to write a card of")
+    text = card_of({path.name: path for path in paths}, about=about, scores=scores, spec=spec)
+    return write_bytes(Path(folder) / CARD, text.encode())
+
+
+def card_of(paths: Mapping[str, Path], **known: Any) -> str:
+    """The card of some posteriors, by the names that they have or get; `known` is what `card` takes besides."""
+    files = {name: describe(path) for name, path in paths.items()}
+    return card(files, {name: file_hash(path) for name, path in paths.items()}, **known)
+
+
+def posterior_files(folder: Path | str) -> list[Path]:
+    """The posteriors of a folder in their order: `posterior-0.safetensors`, `posterior-1.safetensors`, …"""
+    names = (f"posterior-{number}.safetensors" for number in itertools.count())
+    return list(itertools.takewhile(Path.is_file, (Path(folder) / name for name in names)))
+
+
+def card_is_ours(folder: Path | str) -> bool:
+    """Whether a new card may take the place of what is in a folder: nothing, or a card that nobody made their own."""
+    path = Path(folder) / CARD
+    return not os.path.lexists(path) or (path.is_file() and MARK.encode() in read_bytes(path, LARGEST_CARD))
 
 
 def save_permuted(
@@ -178,7 +240,7 @@ def load_posterior(path: Path | str, *, like: Tree | None = None, mapped: bool =
     """Reads what `save_posterior` wrote: a posterior of any of our families, or the parameter tree of a point.
 
     Args:
-        path: the file.
+        path: the file, or a folder, whose first posterior is meant.
         like: parameters of the model, arrays or shapes. The result then has the same tree type (lists and
             tuples included; otherwise nested dicts), and a file of another model is refused.
         mapped: leave the arrays in the file, from where they are read when they are touched. For posteriors that are
@@ -194,6 +256,7 @@ def load_posterior(path: Path | str, *, like: Tree | None = None, mapped: bool =
         ...     load_posterior(path)
         {'w': array([0., 0., 0.], dtype=float32)}
     """
+    path = _file_of(path)
     arrays, strings = map_tensors(path) if mapped else read_tensors(path)
     kind = _check_strings(path, strings, POSTERIOR)
     parts = _split(path, arrays, kind)
@@ -221,8 +284,9 @@ def save_alignment(
     spec: PermutationSpec,
     *,
     settings: Mapping[str, Any] | None = None,
+    signs: Signs | None = None,
 ) -> Path:
-    """Writes permutations, the spec they belong to and the settings that found them as one file.
+    """Writes permutations, and signs, the spec they belong to and the settings that found them as one file.
 
     Example:
         >>> import tempfile
@@ -233,14 +297,16 @@ def save_alignment(
         {'key': 0}
     """
     spec.check_perms(perms)
+    spec.check_signs(signs or {})
     tensors = {f"perms/{group}": np.asarray(perm, np.int32) for group, perm in perms.items()}
+    tensors |= {f"signs/{group}": np.asarray(sign, np.int32) for group, sign in (signs or {}).items()}
     return write_tensors(path, tensors, _strings(ALIGNMENT, "alignment", spec, settings))
 
 
 def load_alignment(path: Path | str) -> StoredAlignment:
     """Reads what `save_alignment` wrote, such as the `alignment.safetensors` of `bayesin align`.
 
-    With `permute(source, stored.spec, stored.perms)` another tree of that model is moved in the same way.
+    With `permute(source, stored.spec, stored.perms, stored.signs)` another tree of that model is moved alike.
 
     Raises:
         ArtifactError: the file is missing or damaged, or its permutations do not fit its spec.
@@ -258,16 +324,20 @@ def load_alignment(path: Path | str) -> StoredAlignment:
     spec = _read_spec(path, strings)
     if spec is None:
         raise ArtifactError(f"{path}: an alignment without its spec")
+    signs = {name.removeprefix("signs/"): arrays.pop(name) for name in list(arrays) if name.startswith("signs/")}
     (perms,) = _split(path, arrays, "alignment").values() if arrays else ({},)
     try:
         spec.check_perms(perms)
+        spec.check_signs(signs)
     except SpecError as error:
         raise ArtifactError(f"{path}: {error}") from None
-    return StoredAlignment(perms, spec, _read_metadata(path, strings))
+    return StoredAlignment(perms, spec, _read_metadata(path, strings), signs)
 
 
 def describe(path: Path | str) -> Description:
     """Reads the header alone: what the file holds, its metadata and spec. Quick whatever the size.
+
+    Of a folder the header of its first posterior is read.
 
     Example:
         >>> import tempfile
@@ -276,6 +346,7 @@ def describe(path: Path | str) -> Description:
         ...     describe(path).kind, describe(path).weights
         ('point', 3)
     """
+    path = _file_of(path)
     header = read_header(path)
     kind = _check_strings(path, header.metadata, header.metadata.get("format", ""))
     tensors = {name: (entry.dtype.name, entry.shape) for name, entry in header.entries.items()}
@@ -287,6 +358,13 @@ def describe(path: Path | str) -> Description:
         metadata=_read_metadata(path, header.metadata),
         spec=_read_spec(path, header.metadata),
     )
+
+
+def _file_of(path: Path | str) -> Path:
+    if not Path(path).is_dir():
+        return Path(path)
+    check_one_making(path)
+    return Path(path) / FIRST
 
 
 def _parts_of(posterior: Posterior | Tree, kind: str | None) -> tuple[str, dict[str, Tree]]:

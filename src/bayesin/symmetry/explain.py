@@ -51,6 +51,8 @@ def explain(spec: PermutationSpec) -> Explanation:
         (GroupLine(group='g0', size=64, tensors=('w[0] = 49 * g0',), outer=(), permutations=1),)
         >>> explain(spec).fixed[1]
         FixedLine(tensor='w[1]', size=10, reason='output')
+        >>> explain(PermutationSpec.parse({"b": ["±g0"], "w": ["g0{-s0}"]}, {"g0": 4})).groups[0].tensors
+        ('b[0] = ±g0', 'w[0] = g0{-s0}')
     """
     groups = [
         GroupLine(
@@ -74,7 +76,7 @@ def explain(spec: PermutationSpec) -> Explanation:
 
 def _name(spec: PermutationSpec, path: str, number: int) -> str:
     axis = spec.axes[path][number]
-    plain = is_product(axis) and len(axis[0]) < 2 and not any(factor.outer for factor in axis[0])
+    plain = is_product(axis) and len(axis[0]) < 2 and not any(f.outer or f.flips or f.scales for f in axis[0])
     return f"{path}[{number}]" + ("" if plain else f" = {write_axis(axis)}")
 
 

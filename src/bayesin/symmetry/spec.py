@@ -543,9 +543,7 @@ def _read_part(word: str, words: dict[str, Factor], reason: str, where: str) -> 
 def _read_power(text: str, where: str) -> tuple[str, int]:
     match = re.fullmatch(rf"(-?)\s*(\d{{0,3}})\s*({NAME})", text)
     if match is None or (match[2] and int(match[2]) == 0):
-        raise SpecError(
-            f"{where}: '{text}' is not the name of a scale, with a power before it or none: 's0', '-2 s1'"
-        )
+        raise SpecError(f"{where}: '{text}' is not a scale with its power, such as 's0' or '-2 s1'")
     return match[3], (-1 if match[1] else 1) * int(match[2] or 1)
 
 

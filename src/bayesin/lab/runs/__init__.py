@@ -1,5 +1,7 @@
 """Runs: training done once, in a folder that keeps everything, and what is measured on pairs of its posteriors."""
 
+from .cards import versions as versions
+from .cards import with_errors as with_errors
 from .config import METHODS as METHODS
 from .config import RunConfig as RunConfig
 from .config import build_model as build_model

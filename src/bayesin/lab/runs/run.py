@@ -5,6 +5,7 @@
     metrics.jsonl              the trace, a line for each logging interval, written as training goes on
     posterior-0.safetensors …  one for each member; an ensemble is one file with all members
     results.json               scores on the test set, for each member
+    README.md                  a card of all this, for people and for the Hugging Face hub
     checkpoints/               while it is not done
 
 `done` is written last, with the checksums of results and posteriors: a folder without it is taken up where it was,
@@ -32,6 +33,7 @@ from ...locks import locked
 from ...models import Model
 from ...randomness import seed_key
 from ...store import read_tensors, save_posterior
+from .cards import write_run_card
 from .config import METHODS, RunConfig, build_model, differences
 from .records import append_metrics, now, provenance, reason, trace_rows, write_metrics
 from .run_data import data_places, load_run_data
@@ -255,6 +257,7 @@ def _finish(
         own |= {} if (chains := chains_of(fit)) is None else {"chains": chains}
         save_posterior(folder / f"posterior-{number}.safetensors", posterior, metadata=own)
     write_json(folder / "results.json", results)
+    write_run_card(folder, config, data, model, fit.posteriors[0], results)
     files = [*(f"posterior-{number}.safetensors" for number in range(len(fit.posteriors))), "results.json"]
     train_seconds = float(fit.trace["seconds"][-1])
     record |= {

@@ -1,0 +1,56 @@
+"""`bayesin pull`: posteriors and their card from the Hugging Face hub into a folder, checked."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from ..errors import ConfigError
+from ..store import CARD, FIRST, describe, posterior_files, pull
+from .main import Common
+from .output import Output
+from .output_dir import result_folder
+
+
+@dataclass(frozen=True)
+class Pull(Common):
+    """Bring the posteriors and the card of REPO on the Hugging Face hub into a folder.
+
+    Of one commit, files named posterior-N.safetensors and README.md are taken and nothing else. Sizes are bounded,
+    hashes compared, posteriors read whole before they are put in their place, and nothing is run. Needs
+    pip install 'bayesin[hub]'; for what is private also 'hf auth login', or a token in HF_TOKEN.
+    """
+
+    repo: Annotated[str, tyro.conf.Positional] = ""
+    """Repository, user/name."""
+    out: Path | None = None
+    """Folder for the files. Needed."""
+    revision: str = "main"
+    """Branch, tag or commit."""
+    largest: float = 16.0
+    """Gigabytes of all files together that are accepted."""
+    force: bool = False
+    """Replace posteriors that are in the folder."""
+
+    def run(self, out: Output) -> dict[str, Any]:
+        if not self.repo or self.out is None:
+            raise ConfigError("needs a repository and a place: bayesin pull user/name --out FOLDER")
+        if not self.largest > 0:
+            raise ConfigError(f"--largest needs a positive number of gigabytes, not {self.largest}")
+        stale = [path.name for path in posterior_files(self.out)]
+        with (
+            result_folder(self.out, [FIRST, CARD], [], force=self.force, gone=[*stale, CARD]) as place,
+            out.progress(f"fetching {self.repo}", None) as bar,
+        ):
+            done = pull(
+                self.repo,
+                place,
+                revision=self.revision,
+                largest=int(self.largest * 1e9),
+                on_progress=lambda count, total, name: bar.update(count, f"bytes, {name}", total),
+            )
+        about = describe(self.out)
+        out.line(f"{self.repo} at {done.commit[:10]}: {', '.join(done.files)}, in {self.out}")
+        out.line(f"{about.kind}, {about.weights:,} weights; see {self.out / CARD}" if CARD in done.files else "")
+        return done._asdict() | {"folder": str(self.out), "kind": about.kind, "weights": about.weights}
