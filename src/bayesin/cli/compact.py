@@ -281,16 +281,6 @@ class _Made(NamedTuple):
     seconds: dict[str, float]
     examples: int  # that were tested
 
-
-def _card_scores(made: _Made) -> dict[str, dict[str, Any]]:
-    """Of the posterior that was saved, first, and of the samples it was folded from."""
-    names = {"compact": "this posterior", "samples": "the samples it was folded from"}
-    return {
-        title: with_errors(made.tested[name]._asdict(), made.examples)
-        for name, title in names.items()
-        if name in made.tested
-    }
-
     @property
     def tested(self) -> dict[str, Score]:
         """Agreement with the samples and scores on the labels; nothing for real targets."""
@@ -301,6 +291,16 @@ def _card_scores(made: _Made) -> dict[str, dict[str, Any]]:
     def metrics(self) -> dict[str, dict[str, float]]:
         """Every score of every prediction, by name."""
         return {name: one.metrics(self.y) for name, one in self.predicted.items()}
+
+
+def _card_scores(made: _Made) -> dict[str, dict[str, Any]]:
+    """Of the posterior that was saved, first, and of the samples it was folded from."""
+    names = {"compact": "this posterior", "samples": "the samples it was folded from"}
+    return {
+        title: with_errors(made.tested[name]._asdict(), made.examples)
+        for name, title in names.items()
+        if name in made.tested
+    }
 
 
 def _chains(file: PosteriorFile, count: int, every: int) -> int | None:
