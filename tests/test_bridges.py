@@ -20,11 +20,14 @@ NEEDS = {
     "NumPyro": "numpyro",
     "ArviZ": "arviz",
     "PyTorch state dicts": "torch",
+    "posteriors": "posteriors",
     "blackjax": "blackjax",
     "Checkpoints": "orbax",
 }
 COMMON = SECTIONS["A loop of your own"] + SECTIONS["Chains"]
 FOUND = {"NumPyro": ("variational", "nuts"), "ArviZ": ("back",), "blackjax": ("hmc",), "Checkpoints": ("pair",)}
+FOUND |= {"PyTorch state dicts": ("torch_members",), "posteriors": ("torch_variational", "torch_draws")}
+AFTER = {"posteriors": "PyTorch state dicts"}  # whose names they use
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +46,7 @@ def test_recipe(section, begun):
     easy = jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow")  # as a user has it
     with warnings.catch_warnings(), easy[0], easy[1]:
         warnings.simplefilter("ignore")  # of the other libraries
+        exec(SECTIONS.get(AFTER.get(section, ""), ""), names)
         exec(SECTIONS[section], names)
     for name in FOUND.get(section, ()):
         prediction = names["predict"](names[name], names["apply"], names["x"], key=names["key"], samples=4)

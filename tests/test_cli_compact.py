@@ -73,6 +73,9 @@ def test_the_page_shows_the_table_and_every_sample(tmp_path, capsys, stack):
     assert report["compact"]["groups"][0]["transpositions"] == result["transpositions"]["g0"]
     before, after = report["compact"]["stds"]["curves"]
     assert (before["role"], after["role"]) == ("naive", "aligned") and sum(after["shares"]) == pytest.approx(1)
+    curves = report["evaluation"]
+    assert {len(curves[name]) for name in ("rows", "reliability", "selective", "entropy")} == {5}
+    assert set(result["metrics"]["compact"]) >= {"accuracy", "nll", "ece", "brier"} and "tables" not in report
     assert report["posterior"]["names"] == ["as they came", "in a common order"]
     for ending in ("svg", "pdf", "json"):
         assert (tmp_path / "one" / "figures" / f"compact.{ending}").is_file()
@@ -92,6 +95,18 @@ def test_other_references_matches_and_families(tmp_path, capsys, stack):
     code, low, _ = fold(capsys, stack, "--family", "lowrank", "--every", 2, "--out", tmp_path / "c", *flags)
     assert code == 0 and low["samples"] == 3
     assert isinstance(load_posterior(low["posterior"]), LowRankGaussian)
+
+
+def test_draws_of_chains_say_whether_they_mixed(tmp_path, capsys, stack, spec):
+    nets = load_posterior(stack / "posterior-0.safetensors").params
+    twice = jax.tree.map(lambda leaf: np.concatenate([leaf, leaf]), nets)
+    many = Samples(jax.tree.map(lambda leaf: np.concatenate([leaf, leaf + np.float32(0.5)]), twice))
+    path = save_posterior(tmp_path / "draws.safetensors", many, metadata=METADATA | {"chains": 2})
+    code, result, _ = fold(capsys, path, "--out", tmp_path / "one", "--untested", "--components", 2)
+    assert code == 0 and not result["mixing"]["one_basin"]
+    assert result["components"] == 2 and set(result["mixing"]["parts"]) > {"weights in one order", "predictions"}
+    (table,) = read_report(tmp_path / "one")["tables"]
+    assert "not mixed" in table["title"] and len(table["rows"]) == 3
 
 
 @pytest.mark.parametrize(

@@ -74,3 +74,11 @@ def test_a_regression_is_scored_with_its_noise(tmp_path, capsys):
     code, _, said = call(capsys, "evaluate", silent, *arguments)
     assert code == 2 and "noise" in said
     assert call(capsys, "evaluate")[0] == 2
+
+
+def test_report_makes_the_page_of_posteriors_too(files, tmp_path, capsys):
+    code, made, _ = call(capsys, "report", *files, "--out", tmp_path / "page", "--limit", 40)
+    assert code == 0 and (tmp_path / "page" / "report.html").is_file() and len(made["scores"]) == 2
+    for arguments, word in ((files, "--out FOLDER"), ((files[0], "--out", "page.html"), "name a folder")):
+        code, _, said = call(capsys, "report", *arguments)
+        assert code == 2 and word in said and said.count("\n") == 1

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import training_toys as toys
-from bayesin import HMC, Samples, diagnose_chains, fit_hmc, permute
+from bayesin import HMC, Samples, compact, diagnose_chains, fit_hmc, permute
 from bayesin.errors import ConfigError, PosteriorError
 from bayesin.inference import mixing_of
-from bayesin.inference.hmc.diagnostics import rhat_bound
+from bayesin.inference.mixing import rhat_bound
 from test_compact import INPUTS, ONE, apply_one
 
 KEY = jax.random.key(1)
@@ -61,3 +61,21 @@ def test_unmixed_chains_warn_once():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         fit_hmc(KEY, model, data, HMC(samples=2, burn_in=0, steps=1, step_size=1e-4, probe=8))
+
+
+def test_fits_and_folds_of_several_chains_say_whether_they_visit_one_basin():
+    model, data = toys.mlp(), toys.blobs()
+    fit = fit_hmc(KEY, model, data, HMC(samples=8, chains=2, burn_in=0, steps=1, step_size=1e-4, probe=8))
+    assert fit.mixing is not None and fit.mixing.predictions is not None
+    assert fit.mixing.predictions.quantities == fit.probes.shape[-1]
+    assert not fit.mixing.weights.mixed and "not mixed" in repr(fit)  # both begin elsewhere and do not move
+    same, apart = chains(), chains(functions=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        folded = compact(same, ONE, key=KEY, chains=4, apply=apply_one, x=INPUTS)
+    assert folded.mixing == diagnose_chains(same, ONE, apply_one, INPUTS, key=KEY, chains=4)
+    assert folded.mixing.one_basin and "one basin" in repr(folded)
+    with pytest.warns(UserWarning, match=r"have not mixed.*components=") as said:
+        folded = compact(apart, ONE, key=KEY, chains=4)
+    assert len(said) == 1 and folded.mixing.predictions is None and not folded.mixing.one_basin
+    assert compact(same, ONE, key=KEY).mixing is None

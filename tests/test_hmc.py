@@ -9,7 +9,7 @@ import pytest
 
 from bayesin.chunks import cut
 from bayesin.errors import ArtifactError, ConfigError, ModelError, TrainingError
-from bayesin.inference.hmc import HMC, Draws, effective_sample_size, fit_hmc, split_rhat
+from bayesin.inference import HMC, Draws, effective_sample_size, fit_hmc, split_rhat
 from bayesin.inference.hmc.kernel import Chain, advance, iterate
 from bayesin.inference.hmc.sampling import _positions as positions_of
 from bayesin.inference.hmc.target import Target, TemperedPrior, make_target, usable_precision

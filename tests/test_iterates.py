@@ -13,6 +13,7 @@ from bayesin import SGMCMC, SWAG, Laplace, fit_laplace, fit_sgmcmc, fit_swag
 from bayesin.errors import ConfigError, ModelError
 from bayesin.inference.iterates import keep_iterates
 from bayesin.likelihoods import Categorical
+from bayesin.models import Model
 from posterior_table import rows
 
 KEY = jax.random.key(2)
@@ -96,6 +97,28 @@ def test_the_curvature_equals_the_jacobians_written_out(curvature):
 
 
 def test_a_network_without_a_last_layer_says_so():
-    model = toys.mlp((4, 3))
+    bent = toys.mlp((4, 3))
+    model = Model(bent.init, lambda params, x: jnp.tanh(bent.apply(params, x)))
     with pytest.raises(ModelError, match="last layer"):
         fit_laplace(KEY, model, toys.blobs(), Laplace(epochs=1, layers="last"))
+    with pytest.raises(ConfigError, match="layers='last'"):
+        Laplace(covariance="full")
+
+
+def test_the_whole_covariance_of_a_last_layer_is_that_of_a_linear_model_of_its_features():
+    """Given the features, the last layer of a regression is conjugate: (ΦᵀΦ/σ² + I/v)⁻¹, and zero elsewhere."""
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(20, 3)).astype(np.float32)
+    model = Model(
+        lambda key: {"a": jax.random.normal(key, (3, 4)), "w": jnp.zeros((4, 1))},
+        lambda params, x: jnp.tanh(x @ params["a"]) @ params["w"],
+    )
+    config = Laplace(
+        epochs=3, batch=20, layers="last", covariance="full", prior_variance=0.5, likelihood="gaussian", noise=0.7
+    )
+    found = fit_laplace(KEY, model, (x, x.sum(1)), config).posterior
+    features = np.tanh(x @ np.asarray(found.mean["a"]))
+    exact = np.linalg.inv(features.T @ features / 0.7**2 + np.eye(4) / 0.5)
+    factors = np.asarray(found.factors["w"])[..., 0]
+    np.testing.assert_allclose(factors.T @ factors, exact, rtol=1e-4, atol=1e-6)
+    assert found.rank == 4 and not found.std["a"].any() and np.abs(exact - np.diag(np.diag(exact))).max() > 0.01

@@ -1,5 +1,8 @@
 """Mistakes of the first hour: each ends in one line that says what to do, not in a traceback from deep inside."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
@@ -9,6 +12,7 @@ import bayesin
 from bayesin import data
 from bayesin.errors import ConfigError, DataError, ModelError, PosteriorError
 from bayesin.evaluation import evaluate
+from bayesin.inference.training_loop import _warn_of_a_poor_fit
 from bayesin.models import from_nnx
 
 KEY = jax.random.key(0)
@@ -25,6 +29,9 @@ SPEC = bayesin.discover(MODEL.apply, PARAMS, X[:2])
 SAMPLES = bayesin.Samples.stack([PARAMS, PARAMS])
 POINT = bayesin.Gaussian.point(PARAMS)
 SPREAD = bayesin.Gaussian(PARAMS, jax.tree.map(np.ones_like, PARAMS))
+ONE = {"w": np.ones((3, 1), np.float32)}  # one output: a regression, or one class
+apply_one = lambda params, x: x @ params["w"]  # noqa: E731
+CHAINS = bayesin.Samples(jax.tree.map(lambda leaf: np.zeros((2, 5, *leaf.shape), np.float32), PARAMS))
 
 
 @pytest.mark.parametrize(
@@ -46,6 +53,8 @@ SPREAD = bayesin.Gaussian(PARAMS, jax.tree.map(np.ones_like, PARAMS))
         (lambda: bayesin.fit_vi(KEY, MODEL, (X, Y), bayesin.Ensemble()), ConfigError, r"VI\(...\), not Ensemble"),
         (lambda: bayesin.fit_ensemble(KEY, MODEL, (X, Y), bayesin.VI()), ConfigError, "not VI"),
         (lambda: bayesin.VI(epoch=3), ConfigError, "VI has no setting 'epoch'; did you mean 'epochs'?"),
+        (lambda: bayesin.predict(ONE, apply_one, X, key=None), ConfigError, "likelihood='gaussian'"),
+        (lambda: bayesin.compact(CHAINS, SPEC, key=KEY), PosteriorError, "Samples.from_chains"),
         (lambda: bayesin.Ensemble(colour=3), ConfigError, "settings are members"),
         (lambda: data.load("MNIST"), DataError, "did you mean 'mnist'"),
     ],
@@ -54,6 +63,18 @@ def test_a_mistake_is_named(mistake, kind, says):
     with pytest.raises(kind, match=says) as error:
         mistake()
     assert "\n" not in str(error.value)
+
+
+def test_a_fit_that_stays_poor_says_what_to_try():
+    problem: Any = SimpleNamespace(arrays=SimpleNamespace(y=np.arange(10) % 2), config=bayesin.VI())
+    trace = {"step": np.array([1000]), "accuracy": np.array([[0.55]])}
+    with pytest.warns(UserWarning, match=r"accuracy is 55%.*larger prior_variance .*FanIn"):
+        _warn_of_a_poor_fit(problem, trace)
+
+
+def test_bytes_are_named():
+    with jax.numpy_dtype_promotion("standard"), pytest.warns(UserWarning, match="these inputs are bytes"):
+        bayesin.predict(ONE | {"w": np.ones((3, 2), np.float32)}, apply_one, np.full((2, 3), 200, np.uint8), key=None)
 
 
 def test_members_of_a_sample_set_come_to_an_end():

@@ -11,10 +11,8 @@ import typing as _typing
 from importlib.util import find_spec as _find_spec
 
 if _typing.TYPE_CHECKING:
-    from .compact import ChainDiagnostics as ChainDiagnostics
     from .compact import Compact as Compact
     from .compact import compact as compact
-    from .compact import diagnose_chains as diagnose_chains
     from .compact import prune as prune
     from .evaluation import Barrier as Barrier
     from .evaluation import ClassPredictive as ClassPredictive
@@ -32,12 +30,14 @@ if _typing.TYPE_CHECKING:
     from .inference import SGMCMC as SGMCMC
     from .inference import SWAG as SWAG
     from .inference import VI as VI
+    from .inference import ChainDiagnostics as ChainDiagnostics
     from .inference import Ensemble as Ensemble
     from .inference import FanIn as FanIn
     from .inference import Fit as Fit
     from .inference import Isotropic as Isotropic
     from .inference import Laplace as Laplace
     from .inference import Prior as Prior
+    from .inference import diagnose_chains as diagnose_chains
     from .inference import elbo_loss as elbo_loss
     from .inference import fit_ensemble as fit_ensemble
     from .inference import fit_hmc as fit_hmc
@@ -84,10 +84,11 @@ if _typing.TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "compact": "ChainDiagnostics Compact compact diagnose_chains prune",
+    "compact": "Compact compact prune",
     "evaluation": "Barrier ClassPredictive Evaluation Plane Predictive RealPredictive barrier evaluate "
     "fit_temperature marginal_loss plane predict",
-    "inference": "HMC SGMCMC SWAG VI Ensemble FanIn Fit Isotropic Laplace Prior elbo_loss fit_ensemble fit_hmc "
+    "inference": "HMC SGMCMC SWAG VI ChainDiagnostics Ensemble FanIn Fit Isotropic Laplace Prior diagnose_chains "
+    "elbo_loss fit_ensemble fit_hmc "
     "fit_laplace fit_sgmcmc fit_swag fit_vi fit_vi_grid recalibrate",
     "likelihoods": "Categorical Likelihood Normal NormalHead",
     "matching": "Alignment AlignmentMany align align_many costs",

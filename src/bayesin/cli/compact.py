@@ -9,12 +9,14 @@ import jax
 import numpy as np
 import tyro
 
-from ..compact import Compact, Score, compact, scores
+from ..compact import Compact, Score, class_scores, compact, predictions
 from ..data import Dataset
 from ..errors import ConfigError
+from ..evaluation import ClassPredictive, Predictive
+from ..inputs import take
 from ..json_files import write_json
 from ..lab.machine import use_compilation_cache
-from ..lab.report import PREDICTIONS, CompactReport, page_files, write_compact_report
+from ..lab.report import PREDICTIONS, CompactReport, page_files, shown, write_compact_report
 from ..lab.runs import (
     Clock,
     ModelChoice,
@@ -22,6 +24,9 @@ from ..lab.runs import (
     dataset_of,
     doubts_about_data,
     find_posterior,
+    likelihood_of_file,
+    mixing_numbers,
+    mixing_table,
     model_of,
     point_of,
     read_foldable,
@@ -30,12 +35,13 @@ from ..lab.runs import (
     versions,
     with_errors,
 )
+from ..likelihoods import Likelihood
 from ..models import Model
 from ..randomness import seed_key
 from ..store import card_is_ours, save_posterior, write_card, write_tensors
 from ..symmetry import PermutationSpec
 from .main import Common
-from .output import Output
+from .output import Output, warnings_in_one_line
 from .output_dir import numbers_without_page, result_folder
 
 CHAINS = ("hmc", "sgmcmc")  # methods whose samples are draws of Markov chains
@@ -73,6 +79,8 @@ class Fold(ModelChoice, Common):
     """An independent normal for each weight, or the samples' full covariance."""
     rank: int | None = None
     """Directions that lowrank keeps; all by default."""
+    components: tuple[int, ...] = (1,)
+    """Gaussians of a mixture; of several numbers the one under which training labels are likeliest."""
     scale: Literal["none", "held-out"] = "none"
     """held-out: multiply all deviations by the number under which training labels are likeliest."""
     every: int = 1
@@ -95,6 +103,8 @@ class Fold(ModelChoice, Common):
     def run(self, out: Output) -> dict[str, Any]:
         if not self.samples or self.out is None:
             raise ConfigError("needs samples and a place: bayesin compact SAMPLES --out FOLDER")
+        if not self.components:
+            raise ConfigError("--components needs one number or several, such as --components 1 2 4")
         if self.every < 1 or self.draws < 1:
             raise ConfigError(f"--every and --draws start at 1, not {self.every} and {self.draws}")
         use_compilation_cache()
@@ -125,16 +135,18 @@ class Fold(ModelChoice, Common):
         if doubts := doubts_about_data(data, file):
             out.warn(doubts)
         model = model_of(self, data, file)
-        samples = read_foldable(file, model)[:: self.every]
+        samples = read_foldable(file, model)
+        chains = _chains(file, len(samples), self.every)
+        samples = samples[:: self.every]
         spec, spec_from = verified_spec(file, model, data, point_of(samples[0]), path=self.spec)
         clock = Clock()
         with clock("match"):
-            compacted = self._compact(out, samples, spec, model, data)
+            compacted = self._compact(out, file, samples, spec, model, data, chains)
         with clock("compare predictions"):
-            tested = self._test(out, samples, compacted, model, data)
-        return _Made(
-            len(samples), compacted, tested, spec, spec_from, clock.seconds, 0 if data is None else len(data.y_test)
-        )
+            predicted = self._predict(out, file, samples, compacted, model, data)
+        y = None if data is None else np.asarray(data.y_test)
+        examples = 0 if data is None else len(data.y_test)
+        return _Made(len(samples), compacted, predicted, y, spec, spec_from, clock.seconds, examples)
 
     def _write(self, place: Path, file: PosteriorFile, made: "_Made") -> None:
         permutations, numbers, posterior = (place / name for name in FILES)
@@ -149,19 +161,28 @@ class Fold(ModelChoice, Common):
     def _write_page(self, out: Output, place: Path, file: PosteriorFile, made: "_Made") -> str:
         seconds = {name: taken for name, taken in made.seconds.items() if taken > 0.01}
         config = self._config(file, made.samples)
-        report = CompactReport(made.samples, made.compacted, made.tested, made.spec, config, seconds)
+        report = CompactReport(
+            made.samples, made.compacted, made.tested, made.spec, config, seconds, made.predicted, made.y
+        )
         with out.progress("writing the page", None):
             return write_compact_report(place, report, FILES).name
 
     def _compact(
-        self, out: Output, samples: Any, spec: PermutationSpec, model: Model | None, data: Dataset | None
+        self,
+        out: Output,
+        file: PosteriorFile,
+        samples: Any,
+        spec: PermutationSpec,
+        model: Model | None,
+        data: Dataset | None,
+        chains: int | None,
     ) -> Compact:
         if self.match != "weights" and (model is None or data is None):
             raise ConfigError(f"--match {self.match} needs the network and its data; use --model and --data")
         reference: Any = self.reference
         if reference not in ("mean", "first"):
             reference = point_of(read_posterior(find_posterior(reference), model))
-        with out.progress("matching", None) as bar:
+        with out.progress("matching", None) as bar, warnings_in_one_line(out):
             return compact(
                 samples,
                 spec,
@@ -170,8 +191,11 @@ class Fold(ModelChoice, Common):
                 match=self.match,
                 family=self.family,
                 rank=self.rank,
+                components=self.components,
+                chains=chains,
                 scale="held-out" if self.scale == "held-out" else 1.0,
-                held_out=None if data is None else (data.x_train[:HELD_OUT], data.y_train[:HELD_OUT]),
+                held_out=None if data is None else take((data.x_train, data.y_train), slice(HELD_OUT)),
+                likelihood=self._likelihood(file, data),
                 apply=None if model is None else model.apply,
                 x=None if data is None else data.x_train,
                 exclude=() if model is None else model.statistics,
@@ -179,14 +203,27 @@ class Fold(ModelChoice, Common):
                 on_round=lambda number, done, count: bar.update(done, f"pass {number}", count),
             )
 
-    def _test(
-        self, out: Output, samples: Any, compacted: Compact, model: Model | None, data: Dataset | None
-    ) -> dict[str, Score]:
-        if self.untested or model is None or data is None or data.classes is None:
+    def _predict(
+        self,
+        out: Output,
+        file: PosteriorFile,
+        samples: Any,
+        compacted: Compact,
+        model: Model | None,
+        data: Dataset | None,
+    ) -> dict[str, Predictive]:
+        likelihood = self._likelihood(file, data)
+        if self.untested or model is None or data is None or likelihood is None:
             return {}
-        key = jax.random.fold_in(seed_key(self.key), 1)
+        options: dict[str, Any] = {"key": jax.random.fold_in(seed_key(self.key), 1), "draws": self.draws}
         with out.progress("comparing predictions", None):
-            return scores(samples, compacted, model.apply, (data.x_test, data.y_test), key=key, draws=self.draws)
+            return predictions(samples, compacted, model.apply, data.x_test, likelihood=likelihood, **options)
+
+    def _likelihood(self, file: PosteriorFile, data: Dataset | None) -> Likelihood | None:
+        """That of the targets; None where nothing names them, or the noise of real ones."""
+        if data is None or (data.classes is None and "noise" not in file.metadata):
+            return None
+        return likelihood_of_file(file, data)
 
     def _config(self, file: PosteriorFile, samples: int) -> dict[str, Any]:
         return {
@@ -195,6 +232,8 @@ class Fold(ModelChoice, Common):
             "reference": self.reference,
             "match": self.match,
             "family": self.family if self.rank is None else f"{self.family}, rank {self.rank}",
+            "components": ", ".join(map(str, self.components)),
+            "scale": f"{self.scale}",
             "draws": str(self.draws),
             "key": str(self.key),
         }
@@ -215,6 +254,8 @@ class Fold(ModelChoice, Common):
             "family": self.family,
             "rank": self.rank,
             "scale": compacted.scale,
+            "components": len(getattr(compacted.posterior, "components", [None])),
+            "held_out_nll": compacted.held_out_nll,
             "key": self.key,
             "spread_before": compacted.spread_before,
             "spread_after": compacted.spread_after,
@@ -223,6 +264,8 @@ class Fold(ModelChoice, Common):
             "transpositions": {group: counts.tolist() for group, counts in compacted.transpositions.items()},
             "transpositions_mean": float(compacted.total.mean()),
             "scores": {name: score._asdict() for name, score in made.tested.items()},
+            "metrics": made.metrics,
+            "mixing": None if compacted.mixing is None else mixing_numbers(compacted.mixing),
         }
 
 
@@ -231,11 +274,23 @@ class _Made(NamedTuple):
 
     samples: int
     compacted: Compact
-    tested: dict[str, Score]
+    predicted: dict[str, Predictive]
+    y: np.ndarray | None
     spec: PermutationSpec
     spec_from: str
     seconds: dict[str, float]
     examples: int  # that were tested
+
+    @property
+    def tested(self) -> dict[str, Score]:
+        """Agreement with the samples and scores on the labels; nothing for real targets."""
+        classes = any(isinstance(one, ClassPredictive) for one in self.predicted.values())
+        return class_scores(self.predicted, self.y) if classes else {}
+
+    @property
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """Every score of every prediction, by name."""
+        return {name: one.metrics(self.y) for name, one in self.predicted.items()}
 
 
 def _card_scores(made: _Made) -> dict[str, dict[str, Any]]:
@@ -246,6 +301,14 @@ def _card_scores(made: _Made) -> dict[str, dict[str, Any]]:
         for name, title in names.items()
         if name in made.tested
     }
+
+
+def _chains(file: PosteriorFile, count: int, every: int) -> int | None:
+    """How many chains the samples are of, where the file says so and one in `every` leaves them of equal length."""
+    chains = file.metadata.get("chains")
+    if not isinstance(chains, int) or not 1 <= chains <= count or count % chains or (count // chains) % every:
+        return None
+    return chains
 
 
 def _show(out: Output, made: _Made) -> None:
@@ -266,3 +329,9 @@ def _show(out: Output, made: _Made) -> None:
             for name, score in tested.items()
         ]
         out.table(title, ["of", *SCORES], rows)
+    elif made.predicted:
+        columns = list(next(iter(made.metrics.values())))
+        rows = [[PREDICTIONS[name], *(shown(n, row[n]) for n in columns)] for name, row in made.metrics.items()]
+        out.table("Predictions on the test set", ["of", *columns], rows)
+    if compacted.mixing is not None:
+        out.table(*mixing_table(mixing_numbers(compacted.mixing)))

@@ -20,6 +20,7 @@ from ..lab.runs import (
     build_model,
     is_address,
     make_training,
+    mixing_table,
     preset,
     run,
 )
@@ -183,6 +184,8 @@ def _table(out: Output, done: RunOutcome) -> None:
     out.table("", ["member", "test accuracy", "test loss (nats)", "mean std"], rows)
     if "chains" in results:
         _mixing(out, results["chains"])
+    if "mixing" in results:
+        out.table(*mixing_table(results["mixing"]))
     if (memory := results["memory"]) is not None:
         out.line(
             f"{results['weights']:,} weights; each member keeps {_bytes(memory['member'])} on the device while "

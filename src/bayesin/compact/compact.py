@@ -14,13 +14,14 @@ from typing import Any, Literal, get_args
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import ArrayLike, Int
+from jaxtyping import Int
 
 from ..errors import ConfigError, PosteriorError
 from ..evaluation import Data, evaluate
-from ..inference import Fit
+from ..inference import ChainDiagnostics, Fit, compare_chains, predictions_of, warn_unmixed
+from ..inputs import Inputs, take
 from ..likelihoods import LikelihoodLike
-from ..matching import align, align_many
+from ..matching import MatchedSamples, OnRound, align, align_many, identity_of_each, match_activations
 from ..matching.costs import CostLike
 from ..models import Model
 from ..posteriors import FactorGaussian, Gaussian, GaussianMixture, LowRankGaussian
@@ -30,16 +31,9 @@ from ..trees import Tree
 from .clusters import mixture_of
 from .members import Foldable, Members, fold, low_rank, members_of, noise
 from .moments import rebase
-from .sample_matching import (
-    MatchedSamples,
-    OnRound,
-    match_activations,
-    match_activations_to_mean,
-    match_weights,
-    match_weights_to_mean,
-)
+from .sample_matching import match_activations_to_mean, match_weights, match_weights_to_mean
 from .scaling import SCALES, scaled
-from .unit_matrix import SampleSet, identity_of_each
+from .unit_matrix import SampleSet
 
 Folded = Gaussian | LowRankGaussian | FactorGaussian | GaussianMixture
 CHOSEN_WITH = 50  # draws that a scale or a number of components is chosen with
@@ -71,6 +65,7 @@ class Compact(eqx.Module):
     converged: bool = eqx.field(static=True)  # matching again would change nothing, or less than the tolerance
     scale: float = eqx.field(static=True, default=1.0)  # that all deviations were multiplied by
     held_out_nll: Mapping[str, float] | None = eqx.field(static=True, default=None)  # of everything that was tried
+    mixing: ChainDiagnostics | None = eqx.field(static=True, default=None)  # of several chains: one basin?
 
     @property
     def total(self) -> Int[np.ndarray, "samples"]:
@@ -81,7 +76,8 @@ class Compact(eqx.Module):
         spread = f"spread {self.spread_before:.4g} -> {self.spread_after:.4g}"
         ended = f"rounds {self.rounds}, {'' if self.converged else 'not '}converged"
         scale = "" if self.scale == 1 else f", scale {self.scale:g}"
-        return f"Compact({self.samples} samples, {spread}{scale}, {ended})"
+        mixed = "" if self.mixing is None else f", chains {'in one basin' if self.mixing.one_basin else 'not mixed'}"
+        return f"Compact({self.samples} samples, {spread}{scale}, {ended}{mixed})"
 
 
 def compact(
@@ -95,10 +91,11 @@ def compact(
     family: Family = "diagonal",
     rank: int | None = None,
     components: int | Sequence[int] = 1,
+    chains: int | None = None,
     scale: float | Literal["held-out"] = 1.0,
     held_out: Data | None = None,
     apply: Apply | Model | None = None,
-    x: ArrayLike | None = None,
+    x: Inputs | None = None,
     activations: Activations | None = None,
     likelihood: LikelihoodLike | None = None,
     exclude: Iterable[str] = (),
@@ -116,14 +113,15 @@ def compact(
         reference: `"mean"` (the samples' own mean, by iteration), `"first"` (sample 0), or a parameter tree.
         match: by `"weights"` of all layers, or by what hidden units do on data: `"activations"` (uncentred inner
             products) or `"correlations"`. The last two need `x`, and `apply` or `activations`. Where neither match
-            nor reference is given: weights to the mean, and for chains (`Draws`, a `Fit` of chains) activations
-            to the first where `x` is given. `docs/choosing.md` has the numbers.
+            nor reference is given: weights to the mean, and for chains (`Draws`, a `Fit` of chains, `chains=`)
+            activations to the first where `x` and `apply` are given. `docs/choosing.md` has the numbers.
         cost: in place of `match`, any of `bayesin.costs`: samples go to the mean by `align_many`, to a reference one
             by one with `align`.
         family: `"diagonal"`, a `Gaussian` with unbiased stds; or `"lowrank"`, a `LowRankGaussian` whose
             covariance is that of the moved samples (of Gaussians a `FactorGaussian`).
         rank: directions that the low-rank Gaussian keeps; all where not given.
         components: of a `GaussianMixture` where above one; of several numbers the one with the best held-out NLL.
+        chains: how many Markov chains the samples are draws of, one after the other; a fit and `Draws` know it.
         scale: multiplies all deviations; `"held-out"` is the one of `SCALES` with the best held-out NLL.
         held_out: inputs and targets that these choices are made on; needs `apply`.
         apply: the network, or its `Model`; hidden activations are found in it.
@@ -134,6 +132,10 @@ def compact(
         max_rounds: bound on the passes for `"mean"`; late ones visit few samples.
         tolerance: a pass that lowers the squared spread by a smaller part than this is the last.
         on_round: called with (round, samples matched in it, samples).
+
+    Warns:
+        UserWarning: the chains have not mixed, so that one Gaussian covers several basins. `Compact.mixing` has R-hat
+            and effective sample size of weights in one order and, with `apply` and `x`, of predictions.
 
     Raises:
         PosteriorError: fewer than two samples, or NaN in them.
@@ -152,9 +154,12 @@ def compact(
     check_key(key)
     apply = apply.apply if isinstance(apply, Model) else apply
     members, paths = members_of(samples), frozenset(exclude)
+    if chains is not None:
+        members = members._replace(chains=chains)
     if cost is not None and match is not None:
         raise ConfigError("match= and cost= both say what is compared; give one of them")
-    match, reference = _choice(match, reference, members.chained and x is not None and cost is None)
+    functional = members.chains is not None and x is not None and (apply is not None or activations is not None)
+    match, reference = _choice(match, reference, functional and cost is None)
     numbers = (components,) if isinstance(components, int) else tuple(components)
     _check_choices(match, family, reference, rank, numbers, scale, len(members.means))
     _check_samples(members.means, spec, paths)
@@ -184,6 +189,10 @@ def compact(
     if isinstance(samples, Fit) and likelihood is None and held_out is not None:
         likelihood = samples.likelihood
     posterior, chosen, losses = _chosen(candidates, scale, held_out, apply, likelihood, key)
+    mixing = _mixing(members, spec, matched.perms, apply, x, key)
+    if mixing is not None:
+        parts = {name: part for name, part in mixing.parts.items() if part is not mixing.as_they_came}
+        warn_unmixed(parts, "one Gaussian covers several basins; draw longer, or try components=", stacklevel=2)
     count = len(members.means)
     counts = [transpositions({g: perm[k] for g, perm in matched.perms.items()}) for k in range(count)]
     return Compact(
@@ -199,6 +208,7 @@ def compact(
         converged=matched.converged,
         scale=chosen,
         held_out_nll=losses,
+        mixing=mixing,
     )
 
 
@@ -207,6 +217,17 @@ def _choice(match: Match | None, reference: Reference | None, by_activations: bo
     if match is None and reference is None:
         return ("activations", "first") if by_activations else ("weights", "mean")
     return match or "weights", "mean" if reference is None else reference
+
+
+def _mixing(
+    members: Members, spec: PermutationSpec, perms: dict[str, np.ndarray], apply: Apply | None, x: Any, key: PRNGKey
+) -> ChainDiagnostics | None:
+    """Whether several chains agree once their units are in one order; None where there is nothing to compare."""
+    count = len(members.means)
+    if members.chains is None or members.chains < 2 or count % members.chains or count < 4 * members.chains:
+        return None
+    probes = None if apply is None or x is None else predictions_of(members.means, apply, x)
+    return compare_chains(members.means, members.chains, spec, perms, probes, key=key)
 
 
 def _by_weights(
@@ -241,7 +262,7 @@ def _by_activations(
     spec: PermutationSpec,
     reference: Reference,
     activations: Activations,
-    x: ArrayLike,
+    x: Inputs,
     match: Match,
     exclude: frozenset[str],
     max_rounds: int,
@@ -297,11 +318,11 @@ def _activations(
     spec: PermutationSpec,
     key: PRNGKey,
     apply: Apply | None,
-    x: ArrayLike,
+    x: Inputs,
 ) -> Activations:
     if apply is None:
         raise ConfigError("matching by activations needs x= and either apply= or activations=")
-    return hidden_activations(apply, samples[0], np.asarray(x)[:8], spec, key=key)
+    return hidden_activations(apply, samples[0], take(x, slice(8)), spec, key=key)
 
 
 def _reference(samples: SampleSet, reference: Reference) -> Tree:
@@ -339,6 +360,10 @@ def _check_choices(
 def _check_samples(samples: SampleSet, spec: PermutationSpec, exclude: frozenset[str]) -> None:
     if len(samples) < 2:
         raise PosteriorError(f"one Gaussian needs at least two samples, not {len(samples)}")
-    spec.check(samples[0])
+    if extra := spec.check(samples[0]):
+        raise PosteriorError(
+            f"every sample has {extra} more leading axes than the network; trees of (chains, draws, ...) go in by "
+            "Samples.from_chains(tree)"
+        )
     for path in exclude - set(spec.axes):
         raise ConfigError(f"exclude: there is no parameter '{path}'")

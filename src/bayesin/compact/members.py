@@ -5,32 +5,36 @@ the variance of each joins the variance between them,
 
     mean = mean of the means,    variance = mean of the variances + variance of the means (divisor K),
 
-which are mean and variance of the mixture of the Gaussians with equal weights.
+which are mean and variance of the mixture of the Gaussians with equal weights. Low-rank Gaussians bring factors of
+their own: then the same holds for whole covariances, factor by factor.
 """
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from ..errors import ModelError, PosteriorError
-from ..inference import Draws, Fit
+from ..errors import ConfigError, ModelError, PosteriorError
+from ..inference import Draws, Fit, chains_of
 from ..posteriors import FactorGaussian, Gaussian, LowRankGaussian, Samples, is_posterior
 from ..symmetry import PermutationSpec
 from ..trees import Tree, flatten
 from .moments import Moments, moments, rebase
 from .unit_matrix import PermsOfEach, SampleSet, on_host
 
-Foldable = Samples | Draws | Fit | Sequence[Gaussian] | Sequence[Tree]
+OneGaussian = Gaussian | LowRankGaussian | FactorGaussian
+Foldable = Samples | Draws | Fit | Sequence[OneGaussian] | Sequence[Tree]
 
 
 class Members(NamedTuple):
     """Networks to be moved onto each other, each with a spread of its own where it is a Gaussian."""
 
     means: SampleSet
-    stds: Samples | None
-    chained: bool  # draws of Markov chains
+    stds: Samples | None  # of every weight, in all
+    chains: int | None  # of which they are draws, one chain after the other; None where they are of no chain
+    low_rank: tuple[OneGaussian, ...] = ()  # the Gaussians themselves, where some have factors
 
     @property
     def networks(self) -> list[Gaussian] | list[Tree]:
@@ -52,18 +56,16 @@ def members_of(given: Foldable) -> Members:
         PosteriorError: it is none of the kinds, or its parts are of different ones.
     """
     if isinstance(given, Fit):
-        chained = hasattr(given.config, "chains")
-        return members_of(given.posterior if len(given.posteriors) == 1 else list(given.posteriors))._replace(
-            chained=chained
-        )
+        members = members_of(given.posterior if len(given.posteriors) == 1 else list(given.posteriors))
+        return members._replace(chains=chains_of(given))
     if isinstance(given, Samples | Draws):
-        return Members(on_host(given), None, isinstance(given, Draws))
+        return Members(on_host(given), None, chains_of(given))
     if not isinstance(given, list | tuple):
         raise PosteriorError(
             f"compact folds Samples, Draws, a Fit of several members, or a list of networks or Gaussians, "
             f"not {type(given).__name__}"
         )
-    gaussian = [isinstance(one, Gaussian) for one in given]
+    gaussian = [isinstance(one, OneGaussian) for one in given]
     if not all(gaussian) and (any(gaussian) or any(map(is_posterior, given))):
         kinds = ", ".join(sorted({type(one).__name__ for one in given}))
         raise PosteriorError(f"a list to fold holds networks alone or Gaussians alone, not {kinds}")
@@ -71,11 +73,12 @@ def members_of(given: Foldable) -> Members:
         raise PosteriorError("one Gaussian needs at least two samples, not 0")
     try:
         if not gaussian[0]:
-            return Members(on_host(Samples.stack(given)), None, False)
+            return Members(on_host(Samples.stack(given)), None, None)
         means, stds = (Samples.stack([getattr(one, name) for one in given]) for name in ("mean", "std"))
     except (ValueError, TypeError) as error:
         raise PosteriorError(f"the members are not of one network: {error}") from None
-    return Members(on_host(means), Samples(jax.tree.map(np.asarray, stds.params)), False)
+    low_rank = () if all(isinstance(one, Gaussian) for one in given) else tuple(given)
+    return Members(on_host(means), Samples(jax.tree.map(np.asarray, stds.params)), None, low_rank)
 
 
 def fold(members: Members, spec: PermutationSpec, perms: PermsOfEach, exclude: frozenset[str]) -> Moments:
@@ -93,12 +96,32 @@ def low_rank(
     members: Members, spec: PermutationSpec, perms: PermsOfEach, rank: int | None
 ) -> LowRankGaussian | FactorGaussian:
     """Returns the Gaussian with the covariance of the moved members, and their own spread where they have one."""
+    if members.low_rank and rank is not None:
+        raise ConfigError("rank= limits what samples and mean-field Gaussians vary in; these have factors")
     between = LowRankGaussian.from_samples(rebase(members.means, spec, perms), rank)
     if members.stds is None:
         return between
-    share = np.sqrt((len(members.means) - 1) / len(members.means)).astype(np.float32)
-    factors = jax.tree.map(lambda leaf: (leaf * share).astype(leaf.dtype), between.factors)
-    return FactorGaussian(between.mean, factors, noise(members, spec, perms))
+    count = len(members.means)
+
+    def times(tree: Tree, share: float) -> Tree:
+        return jax.tree.map(lambda leaf: (leaf * np.float32(share)).astype(leaf.dtype), tree)
+
+    parts, own = [times(between.factors, np.sqrt((count - 1) / count))], members.stds
+    if members.low_rank:
+        for number, one in enumerate(members.low_rank):
+            if not isinstance(one, Gaussian):
+                moved = one.permute(spec, {group: perm[number] for group, perm in perms.items()})
+                parts.append(times(moved.factors, 1 / np.sqrt(count)))
+        own = Samples(jax.tree.map(np.asarray, Samples.stack([_own_noise(one) for one in members.low_rank]).params))
+    factors = jax.tree.map(lambda *leaves: np.concatenate([np.asarray(leaf) for leaf in leaves]), *parts)
+    return FactorGaussian(between.mean, factors, noise(members._replace(stds=own), spec, perms))
+
+
+def _own_noise(one: OneGaussian) -> Tree:
+    """The part of a Gaussian's spread in which weights are independent."""
+    if isinstance(one, LowRankGaussian):
+        return jax.tree.map(lambda leaf: jnp.zeros_like(jnp.asarray(leaf)), one.mean)
+    return one.noise if isinstance(one, FactorGaussian) else one.std
 
 
 def noise(members: Members, spec: PermutationSpec, perms: PermsOfEach) -> Tree:

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from ..matching import batches
 from ..posteriors import Samples
 from ..symmetry import PermutationSpec, permute
 from ..trees import Tree, flatten
-from .unit_matrix import PermsOfEach, SampleSet, batches, is_floating
+from .unit_matrix import PermsOfEach, SampleSet, is_floating
 
 
 class Moments(NamedTuple):

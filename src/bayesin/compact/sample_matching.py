@@ -10,46 +10,44 @@ Networks with several groups are brought together by `align_many`, whose objecti
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import jax
 import numpy as np
-from jaxtyping import ArrayLike
 
-from ..chunks import cut
 from ..inference import Draws
-from ..inputs import count_of
-from ..matching import Similarities, activation_similarity, align, align_many, descend, pose_given
+from ..inputs import Inputs
+from ..matching import (
+    MatchedSamples,
+    OnRound,
+    Similarities,
+    align,
+    align_many,
+    batches,
+    descend,
+    identity_of_each,
+    match_activations,
+    pose_given,
+)
 from ..posteriors import Samples
 from ..randomness import PRNGKey
 from ..symmetry import Activations, Perms, PermutationSpec
 from ..trees import Tree, flatten
 from .moments import moments
-from .unit_matrix import SampleSet, UnitMatrix, batches, identity_of_each, member, unit_matrix
+from .unit_matrix import SampleSet, UnitMatrix, member, unit_matrix
 
 TOGETHER = 4  # samples matched at the same time, whatever the number of cores, so that results do not depend on it
 FEW = 64  # those do not see each other move; among so few that would matter
 SUBSET = 8  # of many samples, one in so many is brought into a common order first; the others then find it at once
 SUBSET_ROUNDS = 8  # among those; a common order that takes longer to find is looked for among all
 PATIENCE = 7  # rounds that a sample sits out at most; late in a search nine in ten stay where they are
-IN_ONE_PASS = 8  # samples whose activations are computed at once
-EXAMPLES = 2000  # that they are computed on at once
 
-OnRound = Callable[[int, int, int], object]  # (round, samples matched in it, samples)
 Potentials = dict[str, np.ndarray]  # of the last assignment, which make the next one faster
 Item = TypeVar("Item")
-
-
-class MatchedSamples(NamedTuple):
-    """One permutation for each sample, and how the search went."""
-
-    perms: dict[str, np.ndarray]  # {group: (samples, units)}
-    rounds: int
-    converged: bool
 
 
 def match_weights(
@@ -105,37 +103,11 @@ def match_weights_to_mean(
     return MatchedSamples(perms, together.sweeps, together.converged)
 
 
-def match_activations(
-    reference: Tree,
-    samples: SampleSet,
-    spec: PermutationSpec,
-    activations: Activations,
-    x: ArrayLike,
-    *,
-    correlation: bool,
-    number: int = 1,
-    on_round: OnRound | None = None,
-) -> MatchedSamples:
-    """Returns the permutations under which the samples' units do most what the reference's units do on `x`."""
-    x = np.asarray(x)
-    chunks, order = cut(x, np.zeros(count_of(x), np.int32), EXAMPLES), [tuple(spec.sizes)]
-    perms = identity_of_each(spec, len(samples))
-    for part, stack in batches(samples, IN_ONE_PASS):
-        similarity = activation_similarity(activations, reference, stack, chunks, correlation=correlation)
-        for index in range(part.start, part.stop):
-            given = {group: np.ascontiguousarray(each[index - part.start]) for group, each in similarity.items()}
-            best = descend(Similarities(pose_given(spec, given)), spec.identity(), order, 0.0)
-            for group, perm in best.perms.items():
-                perms[group][index] = perm
-        _tell(on_round, number, part.stop - 1, len(samples))
-    return MatchedSamples(perms, number, True)
-
-
 def match_activations_to_mean(
     samples: SampleSet,
     spec: PermutationSpec,
     activations: Activations,
-    x: ArrayLike,
+    x: Inputs,
     *,
     correlation: bool,
     exclude: frozenset[str],

@@ -8,12 +8,15 @@ expected calibration error and accuracy on the labels stand beside them.
 Reference: Xiao et al. 2023, table 1.
 """
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
 
-from ..evaluation import ClassPredictive, pooled, predict
+from ..errors import ConfigError
+from ..evaluation import ClassPredictive, Predictive, pooled, predict
 from ..evaluation.metrics import agreement, total_variation
+from ..likelihoods import LikelihoodLike
 from ..models import Model
 from ..symmetry import Apply
 from .compact import Compact
@@ -65,31 +68,67 @@ def scores(
         (1.0, 0.5)
     """
     x, y = data
-    reference = predict_members(samples, model, x, key=key, draws=draws)
+    return class_scores(predictions(samples, found, model, x, key=key, draws=draws), y)
+
+
+def class_scores(predicted: Mapping[str, Predictive], y: Any) -> dict[str, Score]:
+    """Returns the scores of `predictions`, each compared with that of the samples."""
+    classes = {name: one for name, one in predicted.items() if isinstance(one, ClassPredictive)}
+    if "samples" not in classes:
+        raise ConfigError("agreement is for classes; real targets have predictive.metrics(y)")
+    return {name: _score(one, classes["samples"], y) for name, one in classes.items()}
+
+
+def predictions(
+    samples: Foldable,
+    found: Compact,
+    model: Model | Apply,
+    x: Any,
+    *,
+    key: jax.Array,
+    draws: int = 200,
+    likelihood: LikelihoodLike = "categorical",
+) -> dict[str, Predictive]:
+    """Returns what "samples", "direct", "compact", "direct mean" and "compact mean" predict.
+
+    Args:
+        samples: what was folded.
+        found: what `compact` returned.
+        model: the network, or its apply.
+        x: test inputs.
+        key: decides the draws.
+        draws: networks drawn from each Gaussian.
+        likelihood: of the targets; for a regression that of the fit.
+    """
     networks = {"direct": found.direct, "compact": found.posterior}
     networks |= {"direct mean": found.direct.mean, "compact mean": found.posterior.mean}
-    predictions = {"samples": reference} | {
-        name: predict(network, model, x, key=key, samples=draws, likelihood="categorical")
-        for name, network in networks.items()
+    options: dict[str, Any] = {"key": key, "likelihood": likelihood}
+    return {"samples": predict_members(samples, model, x, draws=draws, **options)} | {
+        name: predict(network, model, x, samples=draws, **options) for name, network in networks.items()
     }
-    return {name: _score(predictive, reference, y) for name, predictive in predictions.items()}
 
 
 def predict_members(
-    folded: Foldable, model: Model | Apply, x: Any, *, key: jax.Array, draws: int = 200
-) -> ClassPredictive:
+    folded: Foldable,
+    model: Model | Apply,
+    x: Any,
+    *,
+    key: jax.Array,
+    draws: int = 200,
+    likelihood: LikelihoodLike = "categorical",
+) -> Predictive:
     """Returns the prediction averaged over all samples, a part at a time, or over draws of all Gaussians."""
     members = members_of(folded)
+    options: Any = {"likelihood": likelihood}
     if members.stds is not None:
-        gaussians, each = members.gaussians, max(1, draws // len(members.gaussians))
+        gaussians = list(members.low_rank) or members.gaussians
+        each = max(1, draws // len(gaussians))
         keys = jax.random.split(key, len(gaussians))
-        options: Any = {"samples": each, "likelihood": "categorical"}
-        found = [predict(q, model, x, key=k, **options) for q, k in zip(gaussians, keys, strict=True)]
+        found = [predict(q, model, x, key=k, samples=each, **options) for q, k in zip(gaussians, keys, strict=True)]
         return pooled(found, [each] * len(found))
     samples = members.means
     parts = [samples[start : start + AT_ONCE] for start in range(0, len(samples), AT_ONCE)]
-    each = [predict(part, model, x, key=None, likelihood="categorical") for part in parts]
-    return pooled(each, [len(part) for part in parts])
+    return pooled([predict(part, model, x, key=None, **options) for part in parts], [len(part) for part in parts])
 
 
 def _score(predictive: ClassPredictive, reference: ClassPredictive, y: Any) -> Score:

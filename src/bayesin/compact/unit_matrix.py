@@ -13,13 +13,13 @@ import numpy as np
 
 from ..errors import PosteriorError
 from ..inference import Draws
+from ..matching import batches
 from ..posteriors import Samples
 from ..symmetry import Layout, PermutationSpec, layouts
 from ..trees import Tree, flatten
 
 SampleSet = Samples | Draws  # in memory, or on disk
 PermsOfEach = Mapping[str, np.ndarray]  # {group: (samples, units)}: one permutation for each sample
-BATCH = 32  # samples in memory beside those that were given
 ORDINARY = 2**20  # weights between its inverse and itself have squares that float32 sums without loss
 
 
@@ -74,13 +74,6 @@ def on_host(samples: SampleSet) -> SampleSet:
     return Samples(jax.tree.map(np.asarray, samples.params))
 
 
-def batches(samples: SampleSet, size: int = BATCH) -> Iterator[tuple[slice, Tree]]:
-    """Yields slices of the samples and the stacked trees that they hold, on the host."""
-    for start in range(0, len(samples), size):
-        part = slice(start, min(start + size, len(samples)))
-        yield part, jax.tree.map(np.asarray, samples[part].params)
-
-
 def member(stack: Tree, index: int) -> dict[str, np.ndarray]:
     """One sample of a stack, by path."""
     return {path: leaf[index] for path, leaf in flatten(stack).items()}
@@ -89,8 +82,3 @@ def member(stack: Tree, index: int) -> dict[str, np.ndarray]:
 def is_floating(leaf: np.ndarray) -> bool:
     """Whether a leaf can be averaged."""
     return np.asarray(leaf).dtype.kind not in "biu"
-
-
-def identity_of_each(spec: PermutationSpec, count: int) -> dict[str, np.ndarray]:
-    """Permutations that leave every sample as it is."""
-    return {group: np.stack([perm] * count) for group, perm in spec.identity().items()}

@@ -13,6 +13,7 @@ References: Depeweg et al. 2018 (entropies); Guo et al. 2017 (temperature); Geif
 """
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -259,8 +260,16 @@ def fit_temperature(predictive: Predictive, y: Any) -> float:
     return temperature
 
 
-def pooled(parts: "list[ClassPredictive]", counts: "list[int]") -> ClassPredictive:
+def pooled(parts: "Sequence[Predictive]", counts: Sequence[int]) -> Predictive:
     """Returns the prediction of all draws from those of several batches of them, each with its number of draws."""
+    reals = [part for part in parts if isinstance(part, RealPredictive)]
+    parts = [part for part in parts if isinstance(part, ClassPredictive)]
+    if reals and parts:
+        raise ConfigError("predictions of classes and of real targets cannot be pooled")
+    if reals:
+        means, stds = (np.concatenate([getattr(part, name) for part in reals]) for name in ("means", "stds"))
+        shares = [part.weights * (count / sum(counts)) for part, count in zip(reals, counts, strict=True)]
+        return RealPredictive(means, stds, np.concatenate(shares))
     logs = np.log(np.asarray(counts, np.float64) / sum(counts))
     log_probs = logsumexp([part.log_probs + log for part, log in zip(parts, logs, strict=True)], axis=0)
     entropies = [part.aleatoric_entropy for part in parts if part.aleatoric_entropy is not None]

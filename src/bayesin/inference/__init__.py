@@ -1,5 +1,11 @@
 """Inference: every fit takes (key, model, data, settings) and returns a `Fit`."""
 
+from .chains import ChainDiagnostics as ChainDiagnostics
+from .chains import chains_of as chains_of
+from .chains import compare_chains as compare_chains
+from .chains import diagnose_chains as diagnose_chains
+from .chains import predictions_of as predictions_of
+from .chains import warn_unmixed as warn_unmixed
 from .elbo import elbo_loss as elbo_loss
 from .elbo import kl_divergence as kl_divergence
 from .ensemble import Ensemble as Ensemble
@@ -9,14 +15,14 @@ from .fit import Memory as Memory
 from .fit import Progress as Progress
 from .hmc import HMC as HMC
 from .hmc import Draws as Draws
-from .hmc import Mixing as Mixing
-from .hmc import effective_sample_size as effective_sample_size
 from .hmc import fit_hmc as fit_hmc
-from .hmc import iid_rhats as iid_rhats
-from .hmc import mixing_of as mixing_of
-from .hmc import split_rhat as split_rhat
 from .laplace import Laplace as Laplace
 from .laplace import fit_laplace as fit_laplace
+from .mixing import Mixing as Mixing
+from .mixing import effective_sample_size as effective_sample_size
+from .mixing import iid_rhats as iid_rhats
+from .mixing import mixing_of as mixing_of
+from .mixing import split_rhat as split_rhat
 from .priors import FanIn as FanIn
 from .priors import Isotropic as Isotropic
 from .priors import Prior as Prior

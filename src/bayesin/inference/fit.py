@@ -1,6 +1,6 @@
 """What a fit returns, and what it tells on the way."""
 
-from typing import Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -9,6 +9,9 @@ import numpy as np
 from ..errors import PosteriorError
 from ..likelihoods import Likelihood
 from ..posteriors import Posterior, Samples
+
+if TYPE_CHECKING:
+    from .chains import ChainDiagnostics
 
 Row = dict[str, np.ndarray | float | int]
 Trace = dict[str, np.ndarray]  # column -> one entry for each row, and for each member where members differ
@@ -65,6 +68,9 @@ class Fit(eqx.Module, Generic[P, C]):
     likelihoods: tuple[Likelihood, ...] = eqx.field(static=True)  # of each member, with the noise that was learned
     memory: Memory | None = eqx.field(static=True, default=None)
     probes: np.ndarray | None = None  # HMC: predictions of the draws on a few inputs, (chains, draws, outputs)
+    mixing: "ChainDiagnostics | None" = eqx.field(
+        static=True, default=None
+    )  # of several Markov chains: have they mixed, modulo symmetry?
 
     @property
     def posterior(self) -> P:
@@ -92,6 +98,7 @@ class Fit(eqx.Module, Generic[P, C]):
         shown = [name for name in ("loss", "accuracy", "mse", "acceptance", "rhat_max") if name in self.trace]
         ends = ", ".join(f"{name} {np.nanmean(self.trace[name][-1]):.4g}" for name in shown)
         learned = ", ".join(dict.fromkeys(map(repr, self.likelihoods)))
+        mixed = [] if self.mixing is None else [f"  chains      {self.mixing}"]
         return "\n".join(
             [
                 f"Fit of {type(self.config).__name__}: {many}, {weights:,} weights each",
@@ -99,6 +106,7 @@ class Fit(eqx.Module, Generic[P, C]):
                 f"  at the end  {ends}",
                 f"  trace       {len(self.trace['step'])} rows of {', '.join(self.trace)}",
                 f"  likelihood  {learned}",
+                *mixed,
             ]
         )
 

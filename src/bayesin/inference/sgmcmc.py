@@ -28,9 +28,10 @@ import numpy as np
 import optax
 
 from ..errors import ConfigError
-from ..inputs import count_of
+from ..inputs import count_of, take
 from ..models import Model
 from ..posteriors import Samples
+from .chains import PROBED, diagnose_fit, warn_unmixed
 from .fit import Fit, Progress, Trace
 from .flat_parameters import FlatLayout
 from .iterates import Iterates, keep_iterates, with_optimiser
@@ -133,7 +134,10 @@ def fit_sgmcmc(
     if any(learned_likelihoods(likelihood, chain) != likelihoods for chain in chains):
         raise ConfigError("chains cannot learn the noise, each another one; give Normal(std)")
     samples = with_own_statistics(Samples(stacked), model, arrays.x, key=key, batch=config.batch)
-    return Fit((samples,), _trace(chains), config, likelihoods, chains[0].memory)
+    mixing = diagnose_fit(key, model, samples, config.chains, take(arrays.x, slice(PROBED)), likelihoods[0])
+    if mixing is not None and mixing.predictions is not None:
+        warn_unmixed({"predictions": mixing.predictions}, "draw longer, or with larger steps", stacklevel=2)
+    return Fit((samples,), _trace(chains), config, likelihoods, chains[0].memory, mixing=mixing)
 
 
 def _sampling(config: SGMCMC, examples: int, key: jax.Array) -> optax.GradientTransformation:

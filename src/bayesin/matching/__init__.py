@@ -14,6 +14,12 @@ from .many import align_many as align_many
 from .many import barycentre as barycentre
 from .problem import pose as pose
 from .problem import pose_given as pose_given
+from .samples import ManySamples as ManySamples
+from .samples import MatchedSamples as MatchedSamples
+from .samples import OnRound as OnRound
+from .samples import batches as batches
+from .samples import identity_of_each as identity_of_each
+from .samples import match_activations as match_activations
 from .search import Sweep as Sweep
 from .search import descend as descend
 from .similarity import Similarities as Similarities

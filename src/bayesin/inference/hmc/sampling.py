@@ -10,7 +10,6 @@ Reference: Neal 2011.
 """
 
 import time
-import warnings
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -30,7 +29,9 @@ from ...models import Model, has_training_mode
 from ...posteriors import Samples
 from ...store import checksum, key_numbers
 from ...trees import Tree, check_same_structure, flatten, map_with_path, unflatten
+from ..chains import diagnose_fit, warn_unmixed
 from ..fit import Fit, Progress, Trace, trace_of
+from ..mixing import USUAL, effective_sample_size, mixing_of, split_rhat
 from ..priors import Prior, checked_moments
 from ..settings import (
     Settings,
@@ -51,14 +52,12 @@ from ..training_problem import (
     natural_centre,
     training_arrays,
 )
-from .diagnostics import effective_sample_size, rhat_bound, split_rhat
 from .draws import Draws, restore, save
 from .kernel import INTEGRATORS, ChainPlan, ChainStates, Info, advance, begin, predictions
 from .target import check_precision, usable_precision
 
 # How many draws are wanted and how they are kept does not change the chain.
 OPERATIONAL = ("samples", "draws_per_file", "probe")
-USUAL = 1.1  # an R-hat that needs no thought
 
 
 @dataclass(frozen=True)
@@ -161,7 +160,8 @@ def fit_hmc(
         A `Fit` whose posterior holds the draws chain by chain. The trace has a row for each iteration: "step",
         "epoch", "seconds", and for each chain "acceptance", "accepted", "energy_error", "log_posterior" and
         "step_size". Its last row also has "rhat_max", "rhat_median", "ess_min" and "ess_median" over the draws'
-        predictions on `config.probe` test inputs, which `fit.probes` holds, (chains, draws, outputs).
+        predictions on `config.probe` test inputs, which `fit.probes` holds, (chains, draws, outputs). With several
+        chains `fit.mixing` says whether they visit one basin modulo symmetry: see `diagnose_chains`.
 
     Raises:
         ConfigError, DataError, ModelError: the input cannot be used.
@@ -198,7 +198,7 @@ def fit_hmc(
     fit = _sample(key, inner, data, config, checkpoint, on_progress, None if start is None else moving(start), held)
     many = {path: np.broadcast_to(leaf, (len(fit.posterior), *leaf.shape)) for path, leaf in held.items()}
     posterior = Samples(unflatten(flatten(fit.posterior.params) | many))
-    return Fit((posterior,), fit.trace, fit.config, fit.likelihoods, probes=fit.probes)
+    return Fit((posterior,), fit.trace, fit.config, fit.likelihoods, probes=fit.probes, mixing=fit.mixing)
 
 
 def _statistics(model: Model, key: jax.Array, start: Tree | None) -> dict[str, np.ndarray]:
@@ -271,7 +271,9 @@ def _sample(
     probes = np.stack(history.probes, 1)
     trace = _trace(history.rows, probes)
     _warn_unmixed(float(trace["rhat_max"][-1]), probes)
-    return Fit((_posterior(folder, kept),), trace, config, (likelihood,), probes=probes)
+    draws = _posterior(folder, kept)
+    mixing = diagnose_fit(key, model, draws, config.chains, inputs, likelihood, probes)
+    return Fit((draws,), trace, config, (likelihood,), probes=probes, mixing=mixing)
 
 
 def chain_plan(config: HMC, model: Model) -> ChainPlan:
@@ -384,14 +386,8 @@ def _warn_unmixed(largest: float, probes: np.ndarray) -> None:
     """Says once that the chains have not mixed; below 1.1 nothing is computed, nothing said."""
     if not largest > USUAL:
         return
-    chains, draws, *rest = probes.shape
-    bound = rhat_bound(chains, draws, int(np.prod(rest)))
-    if largest > bound:
-        warnings.warn(
-            f"the chains have not mixed: of the predictions the largest R-hat is {largest:.2f}, where independent "
-            f"draws would stay below {bound:.2f}; draw longer, take longer trajectories or more burn_in",
-            stacklevel=3,
-        )
+    what = "draw longer, take longer trajectories or more burn_in"
+    warn_unmixed({"predictions": mixing_of(probes)}, what, stacklevel=3)
 
 
 def _over(statistic: Callable[[np.ndarray], Any], values: np.ndarray) -> float:

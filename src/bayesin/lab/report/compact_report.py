@@ -1,14 +1,17 @@
 """The report of samples folded into one Gaussian: what `bayesin compact` shows of its numbers."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ...compact import Compact, Score
+from ...evaluation import Predictive
+from ...inference import ChainDiagnostics
 from ...symmetry import PermutationSpec
-from ..runs import provenance
+from ..runs import mixing_numbers, mixing_table, provenance
 from .document import card, percent, run_section
+from .evaluation_report import evaluation_section
 from .figures import compact_figure
 from .page import publish
 from .sections import marginal, posterior_section, std_histograms
@@ -25,6 +28,11 @@ STDS = (
     "every sample; in a common order what is left is what the samples disagree about."
 )
 
+CHAINS = (
+    "R-hat compares halves of all chains; 1 means that nothing tells them apart. In one order the weights of every "
+    "draw were moved onto those of the first. Beside median and largest stands what those of as many independent "
+    "draws exceed one time in twenty. ESS: the number of independent draws with the same error of the mean."
+)
 UNSETTLED = (
     "A unit counts as pruned when no weight into or out of it has a mean larger than its standard deviation over the "
     "samples: in the Gaussian it adds little but noise."
@@ -41,6 +49,8 @@ class CompactReport:
     spec: PermutationSpec
     config: Mapping[str, Any]  # settings that the page names
     seconds: Mapping[str, float]
+    predictions: Mapping[str, Predictive] = field(default_factory=dict)  # behind the scores, or of real targets
+    y: Any = None  # the targets of the test set
 
 
 def write_compact_report(folder: Path | str, report: CompactReport, files: Mapping[str, str]) -> Path:
@@ -74,10 +84,25 @@ def write_compact_report(folder: Path | str, report: CompactReport, files: Mappi
         "lead": _lead(report),
         "summary": _summary(report),
         "compact": section,
+        "evaluation": _evaluation(report),
         "posterior": posterior_section(posteriors, report.spec) | {"pruned_says": UNSETTLED},
+        "tables": [_chains(report.compacted.mixing)] if report.compacted.mixing is not None else [],
         "run": run_section(report.config, provenance(), report.seconds),
     }
     return publish(folder, sections, {**files, **written})
+
+
+def _evaluation(report: CompactReport) -> dict[str, Any]:
+    """Scores and curves of every prediction that is compared: agreement alone does not say how sure each may be."""
+    named = {PREDICTIONS[name]: one for name, one in report.predictions.items()}
+    if not named:
+        return {}
+    return evaluation_section(named, {name: one.metrics(report.y) for name, one in named.items()}, report.y, {})
+
+
+def _chains(mixing: ChainDiagnostics) -> dict[str, Any]:
+    title, columns, rows = mixing_table(mixing_numbers(mixing))
+    return {"title": title, "columns": columns, "rows": rows, "says": CHAINS}
 
 
 def _lead(report: CompactReport) -> list[str]:

@@ -53,3 +53,5 @@ from .run import run as run
 from .run import run_together as run_together
 from .run_data import RunData as RunData
 from .run_data import load_run_data as load_run_data
+from .run_scores import mixing_numbers as mixing_numbers
+from .run_scores import mixing_table as mixing_table

@@ -26,13 +26,14 @@ from ...jaxprs import activation_bytes
 from ...json_files import expect, read_json
 from ...likelihoods import Categorical, Likelihood, Normal
 from ...models import Model, build, example_input
-from ...posteriors import Gaussian, Samples
+from ...posteriors import Samples
 from ...store import Description, describe, load_posterior
 from ...symmetry import PermutationSpec, discover, verify
 from ...trees import Tree
 from .own_model import is_address, own_model
 from .run_data import RunData, load_run_data
 
+GAUSSIANS = ("gaussian", "lowrank", "factor")  # kinds of files that hold one
 TRIED = 64  # inputs on which a function is tried
 SIZES = ("width", "depth", "norm")
 _DATA = {"name?": str, "content?": str, "limit?": int | None, "normalise?": str}
@@ -162,14 +163,14 @@ def likelihood_of_file(file: PosteriorFile, data: Dataset) -> Likelihood:
     return Normal(float(noise))
 
 
-def read_foldable(file: PosteriorFile, model: Model | None) -> Samples | list[Gaussian]:
+def read_foldable(file: PosteriorFile, model: Model | None) -> Samples | list[Any]:
     """Reads what `compact` folds: a set of samples, or all Gaussians of a run. A file of another model is refused."""
     like = None if model is None else jax.eval_shape(model.init, jax.random.key(0))
-    if file.description.kind == "gaussian" and "#" not in file.text and file.path.name == "posterior-0.safetensors":
+    if file.description.kind in GAUSSIANS and "#" not in file.text and file.path.name == "posterior-0.safetensors":
         count = len(list(file.path.parent.glob("posterior-*.safetensors")))
         if count > 1:
             names = (file.path.with_name(f"posterior-{number}.safetensors") for number in range(count))
-            return [load_posterior(name, like=like) for name in names]  # pyright: ignore[reportReturnType]
+            return [load_posterior(name, like=like) for name in names]
     samples = load_posterior(file.path, like=like)
     if not isinstance(samples, Samples) or file.member is not None:
         raise ConfigError(

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from ...data import Dataset, is_data_file, published_content
 from ...errors import ArtifactError, ConfigError, TrainingError
 from ...files import file_hash, remove_leftovers
-from ...inference import VI, Fit, Progress, fit_vi_grid
+from ...inference import VI, Fit, Mixing, Progress, chains_of, fit_vi_grid
 from ...json_files import read_json, write_json
 from ...likelihoods import Likelihood, Normal
 from ...locks import locked
@@ -54,6 +54,7 @@ RESULTS = {  # of results.json
         **{name: [_NUMBER] for name in ("acceptance", "energy_error", "step_size")},
         **{f"{name}?": _NUMBER for name in ("rhat_max", "rhat_median", "ess_min", "ess_median")},
     },
+    "mixing?": {"one_basin": bool, "parts": {str: {name: _NUMBER for name in Mixing._fields}}},
 }
 DONE = {  # of provenance.json
     "status": "done",
@@ -253,6 +254,7 @@ def _finish(
     about["model"] |= {"input_shape": list(data.input_shape), "classes": data.outputs}
     for number, posterior in enumerate(fit.posteriors):
         own = about | {"member": number} | _noise(fit.likelihoods[number])
+        own |= {} if (chains := chains_of(fit)) is None else {"chains": chains}
         save_posterior(folder / f"posterior-{number}.safetensors", posterior, metadata=own)
     write_json(folder / "results.json", results)
     write_run_card(folder, config, data, model, fit.posteriors[0], results)

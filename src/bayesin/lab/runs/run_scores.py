@@ -4,6 +4,7 @@ Everything here is a function of the config alone, so that a run that was stoppe
 same `results.json`; times go with the provenance.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -12,7 +13,7 @@ import numpy as np
 from ...data import Dataset
 from ...evaluation import evaluate
 from ...evaluation.metrics import accuracy
-from ...inference import HMC, Fit
+from ...inference import HMC, ChainDiagnostics, Fit
 from ...json_files import plain
 from ...models import Model
 from ...posteriors import Posterior, Samples, is_posterior
@@ -44,6 +45,8 @@ def test_results(config: RunConfig, data: Dataset, model: Model, fit: Fit) -> di
     }
     if isinstance(fit.config, HMC):
         results["chains"] = _mixing(fit)
+    if fit.mixing is not None:
+        results["mixing"] = mixing_numbers(fit.mixing)
     if isinstance(fit.posteriors[0], Samples):  # which predict together
         results["ensemble"] = predictive(fit.posterior)
     return plain(results)
@@ -68,6 +71,30 @@ def _predictive(
     if score.log_probs is None:  # a regression
         return losses
     return {"test_accuracy": accuracy(score.log_probs, data.y_test)} | losses
+
+
+def mixing_numbers(mixing: ChainDiagnostics) -> dict[str, Any]:
+    """R-hat and effective sample size of weights and predictions, as files hold them."""
+    return {"one_basin": mixing.one_basin, "parts": {name: part._asdict() for name, part in mixing.parts.items()}}
+
+
+def mixing_table(numbers: Mapping[str, Any]) -> tuple[str, list[str], list[list[str]]]:
+    """Title, columns and rows of the same, as people read them."""
+    answer = "they visit one basin" if numbers["one_basin"] else "not mixed"
+    rows = [
+        [
+            name,
+            *(_fixed(part[which], 3) for which in ("rhat_median", "median_bound", "rhat_max", "rhat_bound")),
+            *(_fixed(part[which], 0) for which in ("ess_median", "ess_min")),
+        ]
+        for name, part in numbers["parts"].items()
+    ]
+    columns = ["of", "median R-hat", "independent", "largest R-hat", "independent", "median ESS", "smallest"]
+    return f"Chains modulo symmetry: {answer}", columns, rows
+
+
+def _fixed(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
 
 
 def _mixing(fit: Fit) -> dict[str, Any]:

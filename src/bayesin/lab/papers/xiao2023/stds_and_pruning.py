@@ -13,8 +13,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from ....compact import compact, match_activations, prune
+from ....compact import compact, prune
 from ....evaluation.metrics import accuracy
+from ....matching import match_activations
 from ....posteriors import Samples
 from ....randomness import seed_key
 from ....symmetry import hidden_activations, permute

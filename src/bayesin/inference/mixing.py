@@ -3,7 +3,7 @@
 R-hat is the rank-normalised split statistic: every chain is cut in half, values are replaced by the normal
 scores of their ranks, and the spread between halves is compared with that within. 1 means no difference;
 above 1.01 the chains have not mixed. A single chain is compared with itself, one half against the other. Weights
-of a network are not comparable between modes, so the statistics are taken of its predictions.
+of a network are not comparable between modes: `chains.py` puts them into one order first.
 
 References: Vehtari et al. 2021 (R-hat); Geyer 1992 (effective sample size).
 """
@@ -16,11 +16,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...randomness import PRNGKey, generator
+from ..randomness import PRNGKey, generator
 
 REPEATS = 40  # sets of independent draws that R-hat is judged by
 CHANCE = 0.05  # of calling independent draws unmixed
 TAIL = 0.01  # of R-hats, whose shape is taken to be exponential
+USUAL = 1.1  # an R-hat that needs no warning, whatever the number of draws
 
 
 def split_rhat(values: np.ndarray) -> np.ndarray:
@@ -106,11 +107,20 @@ class Mixing(NamedTuple):
     rhat_bound: float  # which the largest of as many quantities of independent draws exceeds one time in twenty
     ess_median: float
     ess_min: float
+    median_bound: float = float("inf")  # which the median exceeds no more often, however the quantities depend
 
     @property
     def mixed(self) -> bool:
-        """Whether the largest R-hat is one that independent draws might have."""
-        return self.rhat_max <= self.rhat_bound
+        """Whether the largest R-hat, and the median, are ones that independent draws might have.
+
+        Of few draws the largest says little, since one of many is large by chance; that half of all are is no chance.
+        """
+        return self.rhat_max <= self.rhat_bound and self.rhat_median <= self.median_bound
+
+    @property
+    def apart(self) -> bool:
+        """Whether it is so far beyond that as to be worth a warning: draws of one chain depend on each other."""
+        return not self.mixed and self.rhat_max > USUAL
 
 
 def mixing_of(values: np.ndarray) -> Mixing:
@@ -127,12 +137,12 @@ def mixing_of(values: np.ndarray) -> Mixing:
     rhat, ess = split_rhat(values), effective_sample_size(values)
     rhat, ess = rhat[np.isfinite(rhat)], ess[np.isfinite(ess)]
     if not rhat.size:
-        return Mixing(0, *[float("nan")] * 5)
+        return Mixing(0, *[float("nan")] * 6)
     chains, draws = values.shape[:2]
-    bound = rhat_bound(chains, draws, len(rhat))
-    return Mixing(
-        len(rhat), float(np.median(rhat)), float(rhat.max()), bound, float(np.median(ess)), float(ess.min())
-    )
+    # Where half of all exceed what each exceeds with chance c / 2, Markov's inequality gives that at most chance c.
+    bounds = rhat_bound(chains, draws, len(rhat)), rhat_bound(chains, draws, 2)
+    rhats = float(np.median(rhat)), float(rhat.max())
+    return Mixing(len(rhat), *rhats, bounds[0], float(np.median(ess)), float(ess.min()), bounds[1])
 
 
 def _of_each(statistic: Callable[[jax.Array], jax.Array], values: np.ndarray) -> np.ndarray:
