@@ -469,7 +469,6 @@ def test_16_leaves_that_jax_would_narrow_are_exact_or_refused(verb):
     assert float(wasserstein({"w": np.array([0.0, 0.0])}, {"w": np.array([3.0, 4.0])})) == 5.0
 
 
-@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
 def test_16_alignment_keeps_them_exact_as_far_as_their_squares_go():
     spec = PermutationSpec.parse({"w": ["g0"]}, {"g0": 2})
     ends = [{"w": np.array(values)} for values in ([1.0, 2 + 1e-9], [2 + 1e-9, 1.0])]

@@ -321,4 +321,5 @@ def _is_integer(array: np.ndarray) -> bool:
 def _square(array: np.ndarray) -> float:
     """Σ x² in at least single precision, without a warning where it overflows."""
     flat = widened(array.reshape(-1))
-    return float(flat.dot(flat))
+    with np.errstate(over="ignore"):  # whoever asks refuses what is not finite
+        return float(flat.dot(flat))
