@@ -99,6 +99,18 @@ def predictions(
         key: decides the draws.
         draws: networks drawn from each Gaussian.
         likelihood: of the targets; for a regression that of the fit.
+
+    Example:
+        >>> import numpy as np
+        >>> from bayesin import PermutationSpec, compact
+        >>> spec = PermutationSpec.parse({"a": ["1", "g0"], "b": ["g0", "2"]}, {"g0": 2})
+        >>> net = {"a": np.array([[1.0, -1.0]], np.float32), "b": np.eye(2, dtype=np.float32)}
+        >>> nets = [net, {"a": net["a"][:, ::-1], "b": net["b"][::-1]}]
+        >>> apply = lambda p, x: jax.nn.relu(x @ p["a"]) @ p["b"]
+        >>> found = compact(nets, spec, key=jax.random.key(0))
+        >>> x = np.array([[3.0], [-3.0]], np.float32)
+        >>> predictions(nets, found, apply, x, key=jax.random.key(0), draws=2)["compact mean"].probabilities.argmax(1)
+        array([0, 1])
     """
     networks = {"direct": found.direct, "compact": found.posterior}
     networks |= {"direct mean": found.direct.mean, "compact mean": found.posterior.mean}
