@@ -19,6 +19,8 @@ from bayesin.lab.papers.reproduction import grouped, of_kind
 from bayesin.lab.papers.verdicts import format_mean_std
 
 HERE = Path(__file__).parent
+KINDS = ("naive", "aligned", "rescaled")
+LOOKS = ((3, True), (1, False), (3, False), (3, True))  # digits and spread: nats, points, ECE, calibrated nats
 BEGIN, END = "<!-- made by summary.py -->", "<!-- end -->"
 
 
@@ -70,15 +72,25 @@ def _beside_barriers(result: dict) -> list[str]:
     head = "| pairs of | barrier, nats | points of accuracy lost | ECE at the highest point | calibrated, nats |"
     lines = [head, "|---|--:|--:|--:|--:|"]
     for title, of_case in cases.items():
-        sides = [[pair["numbers"][kind]["test"] for pair in of_case] for kind in ("naive", "aligned")]
-        nats = [format_mean_std([curve["value"] for curve in side], count=False) for side in sides]
-        lost = [np.mean([100 * curve["accuracy_drop"] for curve in side]) for side in sides]
-        ece = [np.mean([curve["ece"][int(np.argmax(curve["nll"]))] for curve in side]) for side in sides]
-        calibrated = [[curve["calibrated_value"] for curve in side if "calibrated_value" in curve] for side in sides]
-        cells = [" → ".join(nats), " → ".join(f"{v:.1f}" for v in lost), " → ".join(f"{v:.3f}" for v in ece)]
-        cells.append(" → ".join(format_mean_std(v, count=False) for v in calibrated) if all(calibrated) else "–")
+        curves = [[pair["numbers"].get(kind, {}).get("test") for pair in of_case] for kind in KINDS]
+        sides = [[curve for curve in of_kind if curve] for of_kind in curves]
+        columns = (
+            lambda curve: curve["value"],
+            lambda curve: 100 * curve["accuracy_drop"],
+            lambda curve: curve["ece"][int(np.argmax(curve["nll"]))],
+            lambda curve: curve.get("calibrated_value"),
+        )
+        cells = [
+            " → ".join(_cell(map(of, side), *look) for side in sides) for of, look in zip(columns, LOOKS, strict=True)
+        ]
         lines.append(f"| {title} | " + " | ".join(cells) + " |")
-    return [*lines, "", "Test set; without alignment → after it. –: not measured.", ""]
+    return [*lines, "", "Test set; without alignment → after it → on the rescaled path. –: not measured.", ""]
+
+
+def _cell(values: Iterable[float | None], digits: int, spread: bool) -> str:
+    """The mean over the pairs that have the number, with its deviation if so asked; a dash where none has."""
+    known = [value for value in values if value is not None]
+    return format_mean_std(known, digits, count=False) if spread or not known else f"{np.mean(known):.{digits}f}"
 
 
 def _setting_of(pair: dict) -> str:

@@ -289,7 +289,9 @@ def test_a_pair_measures_what_the_library_measures(tmp_path):
     import jax
 
     task = PairTask(small(), samples=4, taus=3, train_samples=2)
-    numbers = run_local([task], tmp_path)[task.name].numbers
+    found = run_local([task], tmp_path)[task.name]
+    assert found.error is None
+    numbers = found.numbers
     context = TaskContext(tmp_path)
     data, model = context.prepared(task.config)
     first, second = (load_posterior(tmp_path / task.config.name / f"posterior-{i}.safetensors") for i in (0, 1))
@@ -298,7 +300,11 @@ def test_a_pair_measures_what_the_library_measures(tmp_path):
         bayesin.geodesic(first, second), model.apply, (data.x_test, data.y_test), key=key, samples=4, taus=3
     )
     assert numbers["naive"]["test"]["nll"] == naive.nll.tolist()
-    assert set(numbers["aligned"]) == {"test", "train"}
+    assert set(numbers["aligned"]) == {"test", "train"} and set(numbers["rescaled"]) == {"test"}
+    whole = data.y_train.size == context.prepared(dataclasses.replace(task.config, limit=None))[0].y_train.size
+    for kind in ("naive", "aligned", "rescaled"):  # a temperature is fitted on what the run has not seen
+        assert ("calibrated_value" in numbers[kind]["test"]) != whole
+        assert numbers[kind]["test"]["nll"][0] == numbers["naive"]["test"]["nll"][0]  # the end they share
     assert numbers["w2_squared"][1] <= numbers["w2_squared"][0]
 
 

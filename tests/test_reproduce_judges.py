@@ -306,6 +306,24 @@ def test_a_barrier_that_nearly_vanishes_on_cifar100_is_neither(naive, aligned, v
     assert finding.verdict == verdict
 
 
+@pytest.mark.parametrize("name", ["barriers", "cifar100", "conditions"])
+def test_the_rescaled_path_is_judged_beside_the_geodesic_where_it_was_measured(name):
+    """Records without it are judged as before; a pair that lacks it does not count in its row."""
+    training = {"epochs": 3}
+    pairs = [measured_pair(1.0, 0.4, first, width=8) for first in (0, 2, 4)]
+    for pair in pairs:
+        pair["settings"]["config"]["training"] = training
+    before = CATALOGUE[name].judge(pairs)
+    assert not any("rescaled" in finding.claim for finding in before)
+    for left, pair in zip((0.01, 0.02), pairs, strict=False):
+        pair["numbers"]["rescaled"] = {"test": {"value": left, "accuracy_drop": 0.02}}
+    *same, rescaled = CATALOGUE[name].judge(pairs)
+    assert same == before and rescaled.verdict == "confirmed" and "1.5% of the barrier" in rescaled.reason
+    assert rescaled.ours.startswith("0.400 ± 0.000 (3) on the geodesic → 0.015 ± 0.007 (2) nats, points")
+    pairs[1]["numbers"]["rescaled"]["test"]["value"] = 0.9
+    assert CATALOGUE[name].judge(pairs)[-1].verdict in ("not decided", "not confirmed")
+
+
 @pytest.mark.parametrize("naive, holds, verdicts", [
     (1.0, True, ["confirmed", "confirmed"]),
     (1.0, False, ["not confirmed", "not confirmed"]),

@@ -273,6 +273,12 @@ class _Flow:
             self.before[number] = len(before) == 1 and before[0]
 
 
+def _numbers(value: Any) -> np.ndarray:
+    """A value as numbers; a random key, which a recurrent network may carry, as the integers behind it."""
+    is_key = jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)
+    return np.asarray(jax.random.key_data(value) if is_key else value)
+
+
 def _followers(apply: Apply, params: Tree, x: Any, spec: PermutationSpec, key: jax.Array) -> dict[str, list[Site]]:
     """The values of the network that carry each group, in the order of evaluation; at least one."""
     params = perturbed(jax.tree.map(as_numbers, params), key, 0.3)
@@ -282,13 +288,13 @@ def _followers(apply: Apply, params: Tree, x: Any, spec: PermutationSpec, key: j
         with jax.default_matmul_precision("highest"):
             return values(apply, params, x)
 
-    before, shuffled = [np.asarray(value) for value in run(params, x)], spec.random(key)
+    before, shuffled = [_numbers(value) for value in run(params, x)], spec.random(key)
     found = {}
     for group, size in spec.sizes.items():
         perm = shuffled[group]
         perm = np.roll(perm, 1, -1) if (perm == np.arange(size)).all() else perm
         after = run(permute(params, spec, {**spec.identity(), group: perm}), x)
-        axes = [_axes(value, np.asarray(moved), perm) for value, moved in zip(before, after, strict=True)]
+        axes = [_axes(value, _numbers(moved), perm) for value, moved in zip(before, after, strict=True)]
         names = (*spec.outer(group), group)
         found[group] = [Site(number, names, those) for number, those in enumerate(axes) if those is not None]
         if not found[group] or not set(names) <= set(spec.sizes):

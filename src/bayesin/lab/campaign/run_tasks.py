@@ -7,6 +7,7 @@ Runs that differ in prior variance, temperature, learning rate or noise alone fi
 import dataclasses
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,12 +15,14 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
+from ...errors import ModelError
 from ...inference import HMC, VI, Progress, Training
 from ...randomness import seed_key
 from ...symmetry import transpositions
-from ..runs import CostName, Measured, RunConfig, align_pair, measure_barriers, run, run_together
+from ..runs import CostName, Measured, RunConfig, align_pair, measure_barriers, rescaled_path, run, run_together
 from .task import Resources, Task, TaskContext
 
+UNSEEN = 1_000  # training examples at most to fit a temperature on
 VARYING = ("prior_variance", "temperature", "learning_rate", "noise")  # what may differ within one program
 
 
@@ -74,7 +77,11 @@ class RunTask(Task):
 
 @dataclass(frozen=True)
 class PairTask(RunTask):
-    """Barriers between members `first` and `second` of a run, as they are and after alignment."""
+    """Barriers between members `first` and `second` of a run, as they are, after alignment, and rescaled as well.
+
+    On the test set each stands beside the barrier that is left after a temperature was fitted at every τ, where the
+    run left training examples unseen to fit it on.
+    """
 
     first: int = 0
     second: int = 1
@@ -108,13 +115,19 @@ class PairTask(RunTask):
             "transpositions": sum(transpositions(alignment.perms).values()),
             "units": sum(pair.spec.sizes.values()),
         }
+        options: dict[str, Any] = {"key": key, "taus": self.taus}
+        options["on_point"] = lambda done, points, note: context.tell(note)
+        paths: dict[str, Any] = dict(aligned.paths)
+        with suppress(ModelError):  # the units of a recurrent network are inside a loop, where none can be rescaled
+            paths["rescaled"] = rescaled_path(aligned.paths["aligned"], pair, key=key)
+        unseen = context.held_out(self.config, UNSEEN)
         sets = {"test": Measured(data.x_test, data.y_test, self.samples)}
+        barriers = measure_barriers(paths, model.apply, sets, calibrate=unseen if len(unseen[1]) else None, **options)
         if self.train_samples:
-            sets["train"] = Measured(data.x_train, data.y_train, self.train_samples)
-        tell = lambda done, points, note: context.tell(note)  # noqa: E731
-        barriers = measure_barriers(aligned.paths, model.apply, sets, key=key, taus=self.taus, on_point=tell)
-        for kind in aligned.paths:
-            numbers[kind] = {name: curves[kind].to_json() for name, curves in barriers.items()}
+            sets = {"train": Measured(data.x_train, data.y_train, self.train_samples)}
+            barriers |= measure_barriers(aligned.paths, model.apply, sets, **options)
+        for kind in paths:
+            numbers[kind] = {name: curves[kind].to_json() for name, curves in barriers.items() if kind in curves}
         return numbers
 
 

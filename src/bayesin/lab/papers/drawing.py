@@ -15,10 +15,10 @@ SLATE, DARK_SLATE, PURPLE, OCHRE, GREY = "#5b6b82", "#2c3848", "#6a51a3", "#a876
 
 
 def curves(axis: Any, pairs: Sequence[Record], part: str = "test") -> None:
-    """Loss along τ, without and after alignment: the mean of all pairs, and every pair as a thin line."""
-    for kind in ("naive", "aligned"):
+    """Loss along τ, without and after alignment and rescaled: the mean of all pairs, every pair as a thin line."""
+    for kind in ("naive", "aligned", "rescaled"):
         look = {"color": KINDS[kind]["color"], "marker": ""}
-        measured = [pair["numbers"][kind][part] for pair in pairs if part in pair["numbers"][kind]]
+        measured = [pair["numbers"][kind][part] for pair in pairs if part in pair["numbers"].get(kind, {})]
         for curve in measured:
             axis.plot(curve["taus"], curve["nll"], **look, lw=0.7, alpha=0.5)
         if measured:

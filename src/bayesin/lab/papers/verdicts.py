@@ -1,12 +1,12 @@
 """The rules that verdicts follow, and numbers over pairs or seeds as text."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.stats import spearmanr
 
-from .reproduction import Record, Verdict
+from .reproduction import Finding, Record, Verdict
 
 # Declared before anything was judged: a barrier is called zero when alignment leaves less than one part in twenty of
 # it and less than 0.05 nats; it is called nearly zero when it leaves less than one part in ten.
@@ -34,8 +34,8 @@ def format_mean_std(values: Iterable[float], digits: int = 3, *, count: bool = T
 
 
 def barrier_values(pairs: Sequence[Record], kind: str, part: str = "test") -> list[float]:
-    """Barriers of pairs, "naive" or "aligned", in nats."""
-    curves = [pair["numbers"][kind] for pair in pairs]
+    """Barriers of the pairs that have one, "naive", "aligned" or "rescaled", in nats."""
+    curves = [pair["numbers"].get(kind, {}) for pair in pairs]
     return [curve[part]["value"] for curve in curves if part in curve]
 
 
@@ -76,13 +76,37 @@ class Barriers(NamedTuple):
         return float(np.hypot(standard_error(values, self.disjoint), of_draws))
 
 
-def barriers_of(pairs: Sequence[Record], part: str = "test") -> Barriers:
-    """What was measured of pairs on one set."""
-    naive, aligned = (barrier_values(pairs, kind, part) for kind in ("naive", "aligned"))
-    curves = [[pair["numbers"][kind].get(part, {}) for kind in ("naive", "aligned")] for pair in pairs]
+Rule = Callable[[Barriers], tuple[Verdict, str]]
+
+
+def barriers_of(pairs: Sequence[Record], part: str = "test", path: str = "aligned") -> Barriers:
+    """What was measured on one set of the pairs that have this path, "aligned" or "rescaled"."""
+    pairs = [pair for pair in pairs if part in pair["numbers"].get(path, {})]
+    naive, aligned = (barrier_values(pairs, kind, part) for kind in ("naive", path))
+    curves = [[pair["numbers"][kind].get(part, {}) for kind in ("naive", path)] for pair in pairs]
     noise = [(of_naive.get("standard_error"), of_aligned.get("standard_error")) for of_naive, of_aligned in curves]
     known = [(one, other) for one, other in noise if one is not None and other is not None]
     return Barriers(naive, aligned, _disjoint(pairs), known)
+
+
+def findings_of_rescaled(cases: Mapping[str, Sequence[Record]], rule: Rule | None = None) -> list[Finding]:
+    """What is left on the rescaled path of every case, beside the geodesic; nothing where it was not measured."""
+    findings = []
+    for title, of_case in cases.items():
+        rescaled, plain = (barriers_of(of_case, path=path) for path in ("rescaled", "aligned"))
+        if rescaled.naive:
+            said = f"{format_mean_std(plain.aligned)} on the geodesic → {format_mean_std(rescaled.aligned)} nats, "
+            lost = [100 * curve["accuracy_drop"] for curve in _test_curves(of_case, "rescaled")]
+            said += f"points of accuracy lost {format_mean_std(lost, 1)}"
+            judge = rule or (verdict_of_nearly_zero if "ResNet20" in title else verdict_of_zero)
+            claim = f"{title}, rescaled path: {'nearly ' if judge is verdict_of_nearly_zero else ''}no barrier"
+            findings.append(Finding(claim, "not in the paper", said, *judge(rescaled)))
+    return findings
+
+
+def _test_curves(pairs: Sequence[Record], kind: str) -> list[Record]:
+    curves = [pair["numbers"].get(kind, {}) for pair in pairs]
+    return [curve["test"] for curve in curves if "test" in curve]
 
 
 def _disjoint(pairs: Sequence[Record]) -> int:

@@ -13,6 +13,7 @@ from ..verdicts import (
     BARRIER_NATS,
     barrier_values,
     barriers_of,
+    findings_of_rescaled,
     format_mean_std,
     verdict_of_nearly_zero,
     verdict_of_zero,
@@ -46,7 +47,7 @@ def judge(records: Sequence[Record]) -> list[Finding]:
                 ours = f"{format_mean_std(barriers.naive)} → {format_mean_std(barriers.aligned, 4)} nats"
                 said = SAID.get(title, "zero after alignment")
                 findings.append(Finding(claim, said, ours, *rule(barriers)))
-    return findings
+    return findings + findings_of_rescaled(grouped(measured, case_of))
 
 
 def _always_a_barrier(naive: Sequence[float]) -> list[Finding]:

@@ -9,7 +9,14 @@ from typing import Any
 from ...campaign import Task
 from .. import drawing
 from ..reproduction import Finding, Record, Reproduction, Verdict, grouped, of_kind
-from ..verdicts import accuracies, barriers_of, format_mean_std, verdict_of_nearly_zero, verdict_of_zero
+from ..verdicts import (
+    accuracies,
+    barriers_of,
+    findings_of_rescaled,
+    format_mean_std,
+    verdict_of_nearly_zero,
+    verdict_of_zero,
+)
 from .variational_pairs import network_of, pairs, posteriors, resnet_pairs
 
 WIDTHS = {"smoke": (1, 2), "cpu": (1, 2), "paper": (1, 4)}
@@ -25,7 +32,8 @@ def tasks(scale: str) -> list[Task]:
 
 def judge(records: Sequence[Record]) -> list[Finding]:
     findings = []
-    for title, of_case in grouped(of_kind(records, "pair"), _case_of).items():
+    cases = grouped(of_kind(records, "pair"), _case_of)
+    for title, of_case in cases.items():
         barriers = barriers_of(of_case)
         zero, reason = verdict_of_zero(barriers)
         findings.append(
@@ -38,7 +46,7 @@ def judge(records: Sequence[Record]) -> list[Finding]:
                 reason,
             )
         )
-    return findings
+    return findings + findings_of_rescaled(cases)
 
 
 def _stays(zero: Verdict, nearly: Verdict) -> Verdict:

@@ -12,7 +12,15 @@ import numpy as np
 from ...campaign import Task
 from .. import drawing
 from ..reproduction import Finding, Record, Reproduction, grouped, of_kind
-from ..verdicts import NEARLY_SHARE, accuracies, barrier_values, barriers_of, format_mean_std, verdict_of_nearly_zero
+from ..verdicts import (
+    NEARLY_SHARE,
+    accuracies,
+    barrier_values,
+    barriers_of,
+    findings_of_rescaled,
+    format_mean_std,
+    verdict_of_nearly_zero,
+)
 from .variational_pairs import pairs, posteriors, resnet_pairs, resnet_pairs_by_width
 
 WIDTH = 2  # times the base: small enough to train many
@@ -36,7 +44,8 @@ def tasks(scale: str) -> list[Task]:
 
 def judge(records: Sequence[Record]) -> list[Finding]:
     findings = []
-    for title, of_case in grouped(of_kind(records, "pair"), _case_of).items():
+    cases = grouped(of_kind(records, "pair"), _case_of)
+    for title, of_case in cases.items():
         barriers = barriers_of(of_case)
         findings.append(
             Finding(
@@ -47,7 +56,7 @@ def judge(records: Sequence[Record]) -> list[Finding]:
                 *verdict_of_nearly_zero(barriers),
             )
         )
-    return findings
+    return findings + findings_of_rescaled(cases, verdict_of_nearly_zero)
 
 
 def draw(figure: Any, records: Sequence[Record]) -> None:
