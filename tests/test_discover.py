@@ -513,8 +513,6 @@ SIGNED = {
     "attention": (attention, HEADS),
     "side by side": SMALL["side by side"],
     "gated": SMALL["gated"],
-    "best expert": (best_expert, weights(r=(3, 3), w=(3, 3, 2))),
-    "nearest code": (nearest_code, weights(w=(3, 2), codes=(3, 2), v=(2, 2))),
     "quadratic": (quadratic, weights(w=(3, 3), m=(3, 3))),
 }
 
