@@ -323,6 +323,13 @@ def test_reasons_name_the_primitive_and_the_equation():
     assert reasons(spec, "w")[1] == f"`sort` is not supported, equation {outer}.{middle}.0"
 
 
+def test_where_a_finer_symmetry_may_exist_the_reason_says_so():
+    every_fourth = bayesin.discover(unit(lambda h: h * h[:, ::4].sum(-1, keepdims=True)), W, X)
+    assert reasons(every_fourth, "w")[1] == "tied by a slice; a finer symmetry may exist"
+    case = unit_case("reshaped in two ways")
+    assert "a finer symmetry may exist" in reasons(bayesin.discover(case.apply, case.params, case.x), "w")[1]
+
+
 def test_equations_are_counted_as_make_jaxpr_prints_them():
     """Equations that do not reach the output are skipped, not forgotten in the count."""
 

@@ -24,7 +24,9 @@ from itertools import accumulate, pairwise
 from math import gcd, prod
 from typing import Any
 
-ACROSS = "cut where no product of factors can follow"
+FINER = "a finer symmetry may exist"
+ACROSS = f"cut where no product of factors can follow; {FINER}"
+TIED = f"tied by a slice; {FINER}"
 POSITION = "position of a slice"
 MOST_SPLITS = 32  # splits of a split of a … before units are fixed: an array added to itself, shifted, never ends
 
@@ -316,7 +318,7 @@ def _split_factor(factor: Factor, borders: list[int]) -> list[Axis]:
         parts = [split(option, borders) for option in factor.options]
         return [(Choice(options, factor.tag),) for options in zip(*parts, strict=True)]
     if not factor.reason and factor.splits >= MOST_SPLITS:
-        factor.reason = "cut in too many places"
+        factor.reason = TIED
     if factor.reason:
         return [fixed(size, factor.reason) for size in sizes]
     factor.is_sum = True
