@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import bayesin
-from bayesin.errors import ConfigError, PosteriorError
+from bayesin.errors import ConfigError, PosteriorError, SpecError
 from bayesin.store import load_alignment, save_alignment
 from bayesin.symmetry import multiply
 from symmetry_checks import normal
@@ -105,6 +105,37 @@ def test_points_and_other_costs_know_signs_and_those_that_do_not_say_so(tmp_path
     assert all(np.array_equal(again[path], moved[path]) for path in again)
 
 
+@pytest.mark.parametrize(
+    "signs, message",
+    [
+        ({"g0": np.ones(2)}, r"signs of group 'g0' have shape \(2,\), expected \(3,\)"),
+        ({"g0": np.ones((3, 1))}, "group 'g0' has 3 signs, but the stack has 0 samples"),
+        ({"g0": np.array([1, 0, -1])}, "signs of group 'g0' hold other numbers than 1 and -1"),
+        ({"g9": np.ones(3)}, "group 'g9' has no signs; of this spec g0 may flip"),
+    ],
+)
+def test_signs_that_do_not_fit_are_refused(signs, message):
+    spec = bayesin.PermutationSpec.parse({"w0": ["3", "±g0"], "b0": ["±g0"], "w1": ["±g0", "2"]}, {"g0": 3})
+    with pytest.raises(SpecError, match=message):
+        bayesin.permute(gaussian(0, **SHALLOW).mean, spec, spec.identity(), signs)
+
+
+def test_a_planted_signed_pair_has_a_barrier_until_it_is_aligned_with_signs():
+    """Networks between p and itself, moved and flipped: a straight line costs, and none is left once aligned."""
+    point = gaussian(0, **SHALLOW).mean
+    p = bayesin.Gaussian(point, jax.tree.map(lambda leaf: np.full_like(leaf, 1e-3), point))
+    spec = bayesin.discover(shallow, point, X[:, :3], signs=True)
+    q = p.permute(spec, {"g0": np.array([1, 2, 0])}, {"g0": np.array([-1, 1, -1])})
+    data = (X[:, :3], np.asarray(jnp.argmax(shallow(point, X[:, :3]), -1)))
+    aligned = bayesin.align(p, q, spec, key=KEY).posterior
+
+    def height(other):
+        path = bayesin.geodesic(p, other)
+        return bayesin.barrier(path, shallow, data, key=KEY, samples=2, taus=3).value
+
+    assert height(q) > 0.05 and abs(height(aligned)) < 1e-2
+
+
 def relu_network():
     apply = lambda p, x: deep(p, x, jax.nn.relu)  # noqa: E731
     p = gaussian(0, **DEEP)
@@ -134,3 +165,21 @@ def test_canonical_takes_samples_and_leaves_units_without_weights():
     assert np.allclose(bayesin.canonical(samples, spec).params["w1"][0], first["w1"], rtol=1e-4)
     with pytest.raises(PosteriorError, match="no scales; find them with discover"):
         bayesin.canonical(p, bayesin.PermutationSpec.parse({"w": ["3"]}, {}))
+
+
+def test_canonical_multiplies_every_part_of_a_posterior_alike():
+    _, p, spec = relu_network()
+    factors = jax.tree.map(lambda std: jnp.stack([std, -0.5 * std]), p.std)
+    for q in (bayesin.LowRankGaussian(p.mean, factors), bayesin.FactorGaussian(p.mean, factors, p.std)):
+        found = bayesin.canonical(q, spec)
+        ratio = {path: found.mean[path] / p.mean[path] for path in DEEP}
+        moments = bayesin.canonical(bayesin.Gaussian(q.mean, q.std), spec)
+        for path in DEEP:
+            assert np.allclose(found.mean[path], moments.mean[path], rtol=1e-5)
+            assert np.allclose(found.factors[path], ratio[path][None] * factors[path], rtol=1e-4)
+            assert np.allclose(found.std[path], moments.std[path], rtol=1e-4)
+    parts = [p, gaussian(1, **DEEP)]
+    mixed: Any = bayesin.canonical(bayesin.GaussianMixture.of(parts, [0.25, 0.75]), spec)
+    assert np.allclose(mixed.weights, [0.25, 0.75])
+    for found, part in zip(mixed.components, [bayesin.canonical(part, spec) for part in parts], strict=True):
+        assert distance(found, part) < 1e-8

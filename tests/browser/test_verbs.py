@@ -35,8 +35,8 @@ def pages(tmp_path_factory, request):
 
 
 SHOWN = {
-    "barrier": ["top", "barrier", "walk", "plane", "alignment", "posterior", "run"],
-    "compact": ["top", "compact", "posterior", "run"],
+    "barrier": ["top", "barrier", "walk", "plane", "alignment", "graph", "posterior", "run"],
+    "compact": ["top", "compact", "evaluation", "posterior", "run"],
 }
 
 

@@ -9,6 +9,7 @@ from itertools import accumulate
 
 from ..factors import (
     POSITION,
+    TIED,
     Array,
     Axis,
     constant,
@@ -170,18 +171,18 @@ def scatter(equation: Equation, array: Array, indices: Array, updates: Array) ->
     return [tuple(axes)]
 
 
-def _positions(axis: Axis, count: int) -> Axis:
+def _positions(axis: Axis, count: int, reason: str = POSITION) -> Axis:
     """What is left when `count` entries of an axis are taken at given positions."""
     if is_constant(axis):
         return constant(count)
-    fix(axis, POSITION)
-    return fixed(count, POSITION)
+    fix(axis, reason)
+    return fixed(count, reason)
 
 
 def _strided(axis: Axis, stride: int, count: int) -> Axis:
     """One entry of every stride."""
     if size_of(axis) != stride * count:
-        return _positions(axis, count)
+        return _positions(axis, count, TIED)
     outer, inner = cut(axis, stride)
     fix(inner, POSITION)
     return outer
