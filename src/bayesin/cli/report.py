@@ -51,8 +51,8 @@ class Report(ModelChoice, Common):
 
         if any(not _posteriors(run) for run in self.runs):
             raise ConfigError(
-                f"{posteriors[0]} has no saved numbers, and others do; 'bayesin evaluate {posteriors[0]} --out FOLDER' "
-                "makes some, and FOLDER can stand on one page with the others"
+                f"{posteriors[0]} has no saved numbers, and others do; 'bayesin evaluate {posteriors[0]} --out "
+                "FOLDER' makes some, and FOLDER can stand on one page with the others"
             )
         first = self.runs[0]
         if self.out is None and (len(self.runs) > 1 or not first.is_dir()):

@@ -531,8 +531,8 @@ def feature_pairs(cost: Cost, target: Marginals, source: Marginals, path: str) -
     listed = list(found) if isinstance(found, Iterable) and getattr(found, "ndim", 1) else [found]
     if any(not hasattr(pair, "__len__") or getattr(pair, "ndim", 1) == 0 or len(pair) != 2 for pair in listed):
         raise ConfigError(
-            f"the features of cost '{name_of(cost)}' for '{path}' are {found!r:.60}; return a list of pairs of arrays, "
-            "such as [(target.mean, source.mean)], whose inner products are what matching makes large"
+            f"the features of cost '{name_of(cost)}' for '{path}' are {found!r:.60}; return a list of pairs of "
+            "arrays, such as [(target.mean, source.mean)], whose inner products are what matching makes large"
         )
     pairs = [(np.asarray(ours), np.asarray(theirs)) for ours, theirs in listed]
     for pair in pairs:
