@@ -593,7 +593,7 @@ def soft_experts():
     return apply, weights(router=(6, 4), up=(4, 6, 7), down=(4, 7, 6)), TOKENS
 
 
-@row("experts, two a token", f(4) + 4 * f(7), remark="`top_k` tells experts by their number, so their order is fixed")
+@row("experts, two a token", f(4) + 4 * f(7), remark="chosen by `top_k`, and one-hot")
 def top_experts():
     def apply(p, x):
         best, which = lax.top_k(x @ p["router"], 2)

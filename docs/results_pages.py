@@ -12,7 +12,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 RESULTS, PAGES = HERE.parent / "results", HERE / "results"
 HEADING = re.compile(r"^## `(\w+)`: (.*)$", re.MULTILINE)
-VERDICTS = ("confirmed", "partly", "not confirmed", "not decided", "not measured")
+VERDICTS = ("confirmed", "partly", "not confirmed", "not decided", "not judged", "not measured")
 
 
 def write_results_pages() -> None:

@@ -730,17 +730,17 @@ def capsules(p, x):
     return pose.reshape(2, -1) @ p["head"]
 
 
-@theory(LONG, "embed: 3 a, codes: 5 a, head: a 2", a=4)
+@theory(LONG, "embed: 3 a, codes: c a, head: a 2", a=4, c=5)
 def quantised(p, x):
-    """Each hidden vector is replaced by the nearest of a codebook, whose order counts."""
+    """Each hidden vector is replaced by the nearest of a codebook, whatever its number."""
     h = x @ p["embed"]
     nearest = jnp.argmin(((h[:, :, None] - p["codes"]) ** 2).sum(-1), -1)
     return p["codes"][nearest] @ p["head"]
 
 
-@theory(LONG, "router: 3 4, up: fix 3 h[fix], down: fix h[fix] 2", h=5, fix=4)
+@theory(LONG, "router: 3 e, up: e 3 h[e], down: e h[e] 2", e=4, h=5)
 def two_experts_a_token(p, x):
-    """Routing by rank: experts are told apart by their number, their hidden units are free."""
+    """Routing by rank: the numbers of the best experts become one-hot vectors."""
     best, which = lax.top_k(x @ p["router"], 2)
     gates = jnp.einsum("btk,btke->bte", jax.nn.softmax(best), jax.nn.one_hot(which, 4))
     hidden = jax.nn.relu(jnp.einsum("btd,edh->bteh", x, p["up"]))

@@ -15,10 +15,13 @@ LARGEST = 300  # entries of one array
 class Program:
     """A random computation; the same seed gives the same one, whatever the values are."""
 
-    def __init__(self, seed: int, steps: int = 10, multiplied: bool = False):
-        """`multiplied`: of operations, and with a last one, that leave units signs and scales."""
+    def __init__(self, seed: int, steps: int = 10, multiplied: bool = False, choosing: bool = False):
+        """`multiplied`: of operations, and with a last one, that leave units signs and scales; `choosing`: of some
+        that look for the best units."""
         self.seed, self.steps = seed, steps
         self.operations, self.last = (MULTIPLIED, jnp.asarray) if multiplied else (OPERATIONS, jnp.tanh)
+        if choosing:
+            self.operations = [*self.operations, *[one_hot, pick_best, linear] * 4]
         self.shapes: dict[str, tuple[int, ...]] = {}
         jax.eval_shape(lambda x: self._run(self._record, x), jax.ShapeDtypeStruct((2, 3), jnp.float32))
 
@@ -253,6 +256,36 @@ def two_of_a_shape(rng, array, pool, parameter):
 def reshape_plainly(rng, array, pool, parameter):
     divisors = [d for d in range(1, array.size + 1) if array.size % d == 0]
     return array.reshape(-1, divisors[rng.integers(len(divisors))])
+
+
+def _best(rng, array, axis):
+    """Numbers of the best units, found and moved about in some way."""
+    scores = [array, jax.nn.softmax(array, axis), jnp.exp(array), -array, array * array, jax.nn.relu(array)][
+        rng.integers(6)
+    ]
+    if rng.random() < 0.5:
+        return lax.top_k(jnp.moveaxis(scores, axis, -1), 2)[1] if array.shape[axis] > 1 else None
+    return jnp.argmax(scores, axis) if rng.random() < 0.5 else jnp.argmin(scores, axis).T
+
+
+def one_hot(rng, array, pool, parameter):
+    axis = _axis(rng, array)
+    if axis is None or (best := _best(rng, array, axis)) is None:
+        return None
+    hot = jax.nn.one_hot(best, array.shape[axis] + int(rng.random() < 0.1), axis=int(rng.integers(best.ndim + 1)))
+    gain_of_units = parameter((hot.shape[-1],))
+    return hot * gain_of_units if rng.random() < 0.7 else hot.reshape(-1)
+
+
+def pick_best(rng, array, pool, parameter):
+    axis = _axis(rng, array)
+    if axis is None or (best := _best(rng, array, axis)) is None:
+        return None
+    fits = [(o, i) for o in pool for i in range(o.ndim) if o.shape[i] == array.shape[axis]]
+    if not fits or rng.random() < 0.5:
+        return parameter((array.shape[axis], 3))[best]
+    other, at = fits[rng.integers(len(fits))]
+    return jnp.take(other, best, axis=at, mode=str(rng.choice(["clip", "fill"])))
 
 
 ENTRYWISE = [

@@ -164,6 +164,7 @@ def test_a_constant_that_could_be_another_is_named():
 # Random programs against numbers, small models against all permutations there are
 
 SMALL_X = normal(1, 2, 3, scale=1.0)
+MANY_X = normal(2, 64, 3, scale=1.0)  # so that every expert is chosen by some
 
 
 # Of the last ones, earlier versions of the rules for sums and indexed groups found wrong symmetries.
@@ -196,6 +197,14 @@ def test_random_programs_keep_their_output_under_signs_and_scales():
     assert found >= 8
 
 
+@pytest.mark.filterwarnings("ignore:inconclusive", "ignore::bayesin.errors.LeftBehindWarning")
+def test_random_programs_that_choose_keep_their_output():
+    for seed in range(6):
+        program = Program(seed, steps=8, choosing=True)
+        spec = bayesin.discover(program, program.params(), SMALL_X, signs=True, scales=True)
+        bayesin.verify(program, program.params(), SMALL_X, spec, key=jax.random.key(seed), trials=1)
+
+
 @pytest.mark.filterwarnings("ignore::bayesin.errors.LeftBehindWarning")
 def test_random_programs_have_symmetries_to_lose():
     """The tests above mean something: most programs have groups, some of them with products of factors."""
@@ -224,6 +233,17 @@ def normalised(p, x):
 
 def experts(p, x):
     return jnp.einsum("ne,nei->ni", jax.nn.softmax(x @ p["r"]), jnp.tanh(jnp.einsum("ni,eij->nej", x, p["w"])))
+
+
+def best_expert(p, x):
+    gates = jax.nn.one_hot(jnp.argmax(x @ p["r"], -1), 3)
+    return jnp.einsum("ne,nei->ni", gates, jnp.tanh(jnp.einsum("ni,eij->nej", x, p["w"])))
+
+
+def nearest_code(p, x):
+    h = x @ p["w"]
+    nearest = jnp.argmin(((h[:, None] - p["codes"]) ** 2).sum(-1), -1)
+    return jnp.asarray(p["codes"])[nearest] @ p["v"]
 
 
 def quadratic(p, x):
@@ -260,6 +280,8 @@ SMALL = {
     "tied": (tied, weights(w=(3, 3), v=(3, 3))),
     "normalised": (normalised, weights(w0=(3, 3), g=(3,), w1=(3, 3))),
     "experts": (experts, weights(r=(3, 2), w=(2, 3, 3))),
+    "best expert": (best_expert, weights(r=(3, 3), w=(3, 3, 2))),
+    "nearest code": (nearest_code, weights(w=(3, 2), codes=(3, 2), v=(2, 2))),
     "quadratic": (quadratic, weights(w=(3, 4), m=(4, 4))),
 }
 
@@ -268,6 +290,7 @@ SMALL = {
 def test_discovery_finds_all_permutations_there_are(name):
     """Tries every combination of permutations of all axes of all parameters; counts those that change nothing."""
     apply, params = SMALL[name]
+    x = MANY_X if apply in (best_expert, nearest_code) else SMALL_X
     sizes = [size for leaf in params.values() for size in leaf.shape]
     choices = [np.array(list(itertools.permutations(range(size)))) for size in sizes]
     picked = [c.reshape(-1) for c in np.meshgrid(*[np.arange(len(c)) for c in choices], indexing="ij")]
@@ -279,10 +302,10 @@ def test_discovery_finds_all_permutations_there_are(name):
             for axis in range(leaf.ndim):
                 leaf = jnp.take(leaf, next(perms), axis)
             leaves[path] = leaf
-        return jnp.abs(apply(leaves, SMALL_X) - apply(params, SMALL_X)).max()
+        return jnp.abs(apply(leaves, x) - apply(params, x)).max()
 
     unchanged = int((jax.jit(lambda perms: lax.map(moved, perms, batch_size=4096))(perms) < 1e-5).sum())
-    spec = bayesin.discover(apply, params, SMALL_X)
+    spec = bayesin.discover(apply, params, x)
     assert unchanged == round(10**spec.log10_order)
 
 

@@ -100,7 +100,26 @@ UNIT_CASES = {
     "picked": (lambda h: h[:, jnp.array([5, 0, 1, 2, 3, 4])], "6"),
     "picked rows": (lambda h: h[jnp.array([1, 0])], "a"),
     "argmax": (lambda h: h * jnp.argmax(h, -1, keepdims=True), "6"),
-    "top_k": (lambda h: h * lax.top_k(h, 2)[0].sum(-1, keepdims=True), "6"),
+    "best values": (lambda h: h * lax.top_k(h, 2)[0].sum(-1, keepdims=True), "a"),
+    "numbers of the best": (lambda h: h * lax.top_k(h, 2)[1].sum(-1, keepdims=True), "6"),
+    "one-hot": (lambda h: h * jax.nn.one_hot(jnp.argmax(jax.nn.softmax(h), -1), 6), "a"),
+    "one-hot of a wrong size": (lambda h: h * jax.nn.one_hot(jnp.argmax(h, -1), 7)[:, :6], "6"),
+    "one-hot of the next": (lambda h: h * jax.nn.one_hot(jnp.argmax(h, -1) + 1, 6), "6"),
+    "one-hot of what may be equal": (lambda h: h * jax.nn.one_hot(jnp.argmax(jax.nn.relu(h), -1), 6), "6"),
+    "one-hot of sums that are all one": (
+        lambda h: h * jax.nn.one_hot(jnp.argmax(jax.nn.softmax(h, 0).sum(0)), 6),
+        "6",
+    ),
+    "one-hot of rounded numbers": (lambda h: h * jax.nn.one_hot(jnp.argmax(h.astype(jnp.bfloat16), -1), 6), "6"),
+    "one-hot in a loop": (
+        lambda h: h * jax.nn.one_hot(lax.scan(lambda _, row: (0, jnp.argmax(row)), 0, h)[1], 6),
+        "6",
+    ),
+    "the best picked": (lambda h: h * h.T[jnp.argmin(h, -1)].sum(-1, keepdims=True), "a"),
+    "the best picked of others": (
+        lambda h: h * jnp.tile(h, 2).T[jnp.argmin(h, -1)].sum(-1, keepdims=True),
+        "6",
+    ),
     "reduced by a function": (
         lambda h: h + lax.reduce(h, h.dtype.type(0), lambda a, b: a * 0.5 + b, (1,))[:, None],
         "6",

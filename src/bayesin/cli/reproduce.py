@@ -22,6 +22,7 @@ COLOURS = {
     "partly": "yellow",
     "not confirmed": "red",
     "not decided": "yellow",
+    "not judged": "dim",
     "not measured": "dim",
 }
 

@@ -22,6 +22,7 @@ from .mixing import Mixing as Mixing
 from .mixing import effective_sample_size as effective_sample_size
 from .mixing import iid_rhats as iid_rhats
 from .mixing import mixing_of as mixing_of
+from .mixing import rhat_bound as rhat_bound
 from .mixing import split_rhat as split_rhat
 from .priors import FanIn as FanIn
 from .priors import Isotropic as Isotropic

@@ -39,7 +39,8 @@ from .factors import (
 )
 from .indexed import Meeting, outer_factors
 from .multipliers import find_scales, find_signs
-from .rules import CHOOSING, DROPPING, ENTERING, RULES, Equation, closed_over, freeze
+from .positions import generic, note, release, settle
+from .rules import CALLING, CHOOSING, DROPPING, ENTERING, RULES, Equation, closed_over, freeze
 from .spec import PermutationSpec
 from .write_spec import write_spec
 
@@ -101,7 +102,9 @@ def discover(
 
     templates = {path: tuple((size,) for size in leaf.shape) for path, leaf in flat.items()}
     for _ in range(WALKS):
-        parameters = {path: _start(templates[path], reaching[path]) for path in flat}
+        parameters: dict[str, Array] = {
+            path: generic(_start(templates[path], reaching[path]), flat[path].dtype) for path in flat
+        }
         walk = _Walk()
         for program in programs:
             walk.follow(program, list(parameters.values()))
@@ -138,7 +141,7 @@ class _Program:
         self.reads = used  # of the leaves of params and x
         values = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
         self.consts = [values[var] for var in self.jaxpr.constvars]
-        self.shapes = [leaf.shape for leaf in jax.tree.leaves(x)]
+        self.inputs = [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(x)]
         # A reason names an equation by its place in the program as the user would print it, before the removal.
         self.numbers = {var: index for index, eqn in enumerate(closed.jaxpr.eqns) for var in eqn.outvars}
 
@@ -155,9 +158,11 @@ class _Walk:
 
     def follow(self, program: _Program, parameters: list[Array]) -> None:
         """Walks one program from its parameters to its output, which is fixed."""
-        inputs = [tuple(fixed(size, "joined to the input") for size in shape) for shape in program.shapes]
+        reason = "joined to the input"
+        inputs = [generic(tuple(fixed(size, reason) for size in shape), dtype) for shape, dtype in program.inputs]
         read = zip([*parameters, *inputs], program.reads, strict=True)
         outputs = self.run(program.jaxpr, program.consts, [array for array, used in read if used], program.numbers)
+        release(outputs)
         for axis in (axis for array in outputs for axis in array):
             fix(axis, "output")
 
@@ -190,6 +195,8 @@ class _Walk:
             closed_over = getattr(inner, "consts", ())
             outputs = self.run(getattr(inner, "jaxpr", inner), closed_over, inputs, {}, place=f"{number}.")
             self._steps = around
+            if name not in CALLING:
+                release(outputs)
             return outputs
 
         def stand_outside(arrays: Sequence[Array]) -> None:
@@ -200,19 +207,22 @@ class _Walk:
         if name not in ENTERING:
             self._meet(arrays)
         equation = Equation(name, eqn.params, shapes, number, enter, stand_outside, self._link)
-        outputs = self._apply_rule(equation, arrays)
+        outputs = self._apply_rule(equation, arrays if name in CALLING else settle(eqn, arrays))
         if name not in ENTERING:
+            note(eqn, equation.ordered, arrays, outputs)
             self.met.append(Meeting(name, eqn.params, tuple(arrays), tuple(outputs), self._steps))
             self.trail.append(self.met[-1])
-        return outputs
+        return list(outputs)
 
-    def _link(self, how: str, arrays: Sequence[Array], made: Array) -> Array:
+    def _link(self, how: str, arrays: Sequence[Array], made: Array) -> Value:
         """Notes that an array is made of others by no equation; returns it as a value of its own."""
         made = Value(made)
+        if how == "same":
+            made.like(arrays[0])
         self.trail.append(Meeting(how, {}, tuple(arrays), (made,), self._steps))
         return made
 
-    def _apply_rule(self, equation: Equation, arrays: list[Array]) -> list[Array]:
+    def _apply_rule(self, equation: Equation, arrays: list[Array]) -> list[Value]:
         """What the rule says; a primitive whose parameters or shapes its rule does not expect is frozen."""
         is_call = equation.name in ENTERING
         if equation.name not in CHOOSING:
@@ -221,9 +231,9 @@ class _Walk:
         try:
             outputs = RULES.get(equation.name, freeze)(equation, *arrays)
         except (AttributeError, KeyError):  # as after a change of JAX
-            return freeze(equation, *arrays)
+            return list(map(Value, freeze(equation, *arrays)))
         if [tuple(map(size_of, array)) for array in outputs] != list(equation.shapes):
-            return freeze(equation, *arrays)
+            return list(map(Value, freeze(equation, *arrays)))
         now = [settled(array) for array in outputs]
         return [self._link("same", [a], n) if is_call else Value(n) for a, n in zip(outputs, now, strict=True)]
 

@@ -157,6 +157,12 @@ def _scatter(meeting: Meeting) -> Iterator[Link]:
     yield from _among(updates, (*numbers.update_window_dims, *matched))
 
 
+def _best(meeting: Meeting) -> Iterator[Link]:
+    """The number of the best unit is one for all that it is used for, so that its units have one order there."""
+    for number in meeting.params.get("axes", (meeting.params.get("axis", -1),)):
+        yield meeting.inputs[0][number], []
+
+
 def _among(array: Array, left: Iterable[int]) -> Iterator[Link]:
     """Every axis of an array, with those beside it that come out of the operation."""
     left = tuple(left)
@@ -166,6 +172,7 @@ def _among(array: Array, left: Iterable[int]) -> Iterator[Link]:
 
 # Where arrays meet that are not matched axis by axis, what may index the units of which axis.
 LINKS = {"dot_general": _dot_general, "conv_general_dilated": _convolution, "gather": _gather}
+LINKS |= dict.fromkeys(("argmax", "argmin", "top_k"), _best)
 LINKS |= dict.fromkeys(
     ("scatter", "scatter-add", "scatter-sub", "scatter-mul", "scatter-min", "scatter-max"), _scatter
 )

@@ -734,6 +734,7 @@ def gather(walk: _Unknowns, meeting: Meeting) -> None:
     indices = meeting.inputs[1]
     if meeting.params.get("fill_value") not in (None, 0) or walk._free(indices):
         return unknown(walk, meeting)
+    walk.summed(meeting.inputs[0], meeting.params["dimension_numbers"].collapsed_slice_dims)
     _picked(walk, meeting)
 
 

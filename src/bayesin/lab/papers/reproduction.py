@@ -13,7 +13,7 @@ from ..campaign import Task
 SCALES = ("smoke", "cpu", "paper")  # digits in under a minute; real data on two cores; the papers' sizes on a GPU
 
 Record = Mapping[str, Any]  # name, title, settings, state, error, seconds, numbers; commit and device where known
-Verdict = Literal["confirmed", "partly", "not confirmed", "not decided", "not measured"]
+Verdict = Literal["confirmed", "partly", "not confirmed", "not decided", "not judged", "not measured"]
 Group = TypeVar("Group")
 
 

@@ -11,7 +11,7 @@ from ..report import card, publish
 from .catalogue import find
 
 DRAWN = "Drawn from the numbers in the file below."
-VERDICTS = ("confirmed", "partly", "not confirmed", "not decided", "not measured")
+VERDICTS = ("confirmed", "partly", "not confirmed", "not decided", "not judged", "not measured")
 
 
 Panels = Sequence[Mapping[str, Any]]

@@ -1,6 +1,7 @@
 """The rules that verdicts follow, and numbers over pairs or seeds as text."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.stats import spearmanr
@@ -10,6 +11,8 @@ from .reproduction import Record, Verdict
 # Declared before anything was judged: a barrier is called zero when alignment leaves less than one part in twenty of
 # it and less than 0.05 nats; it is called nearly zero when it leaves less than one part in ten.
 ZERO_SHARE, ZERO_NATS, NEARLY_SHARE = 0.05, 0.05, 0.10
+# A mean is above or below a limit where it is so by two standard errors; otherwise nothing is decided.
+ERRORS = 2.0
 # A trend has a rank correlation of at least the first (less what rounding takes), no trend one of at most the second.
 TREND, NO_TREND = 0.8 - 1e-9, 0.3
 # Networks that are hardly trained have hardly a barrier; what alignment leaves of that tells nothing.
@@ -41,25 +44,112 @@ def accuracies(pairs: Sequence[Record]) -> list[float]:
     return [100 * pair["numbers"]["naive"]["test"]["accuracy"][0] for pair in pairs]
 
 
-def verdict_of_zero(naive: Sequence[float], aligned: Sequence[float]) -> tuple[Verdict, str]:
+class Barriers(NamedTuple):
+    """Barriers of pairs without and after alignment, in nats, and how sure they are."""
+
+    naive: Sequence[float]
+    aligned: Sequence[float]
+    disjoint: int  # pairs that share no posterior; their number, not that of all, makes the mean surer
+    noise: Sequence[tuple[float, float]] = ()  # Monte-Carlo standard errors of both, where they were recorded
+
+    @property
+    def share(self) -> float:
+        """What alignment leaves, of the mean over pairs."""
+        return float(np.mean(self.aligned)) / float(np.mean(self.naive))
+
+    @property
+    def share_error(self) -> float:
+        """Standard error of the share, that of a ratio of means."""
+        residuals = np.asarray(self.aligned) - self.share * np.asarray(self.naive)
+        return self._error(residuals, lambda naive, aligned: np.hypot(aligned, self.share * naive)) / float(
+            np.mean(self.naive)
+        )
+
+    @property
+    def nats_error(self) -> float:
+        """Standard error of the mean barrier after alignment."""
+        return self._error(self.aligned, lambda naive, aligned: aligned)
+
+    def _error(self, values: Sequence[float] | np.ndarray, noise_of: Callable[[float, float], float]) -> float:
+        noise = [noise_of(*errors) for errors in self.noise]
+        of_draws = float(np.sqrt(np.sum(np.square(noise)))) / len(noise) if noise else 0.0
+        return float(np.hypot(standard_error(values, self.disjoint), of_draws))
+
+
+def barriers_of(pairs: Sequence[Record], part: str = "test") -> Barriers:
+    """What was measured of pairs on one set."""
+    naive, aligned = (barrier_values(pairs, kind, part) for kind in ("naive", "aligned"))
+    curves = [[pair["numbers"][kind].get(part, {}) for kind in ("naive", "aligned")] for pair in pairs]
+    noise = [(of_naive.get("standard_error"), of_aligned.get("standard_error")) for of_naive, of_aligned in curves]
+    known = [(one, other) for one, other in noise if one is not None and other is not None]
+    return Barriers(naive, aligned, _disjoint(pairs), known)
+
+
+def _disjoint(pairs: Sequence[Record]) -> int:
+    """How many of the pairs share no posterior with one counted before; those of one run are in order."""
+    seen: set[tuple[Any, int]] = set()
+    count = 0
+    for pair in pairs:
+        settings = pair["settings"]
+        ends = {(settings["config"].get("hash"), settings[end]) for end in ("first", "second")}
+        if not ends & seen:
+            seen |= ends
+            count += 1
+    return count
+
+
+def standard_error(values: Sequence[float] | np.ndarray, independent: int | None = None) -> float:
+    """Of the mean, from the spread of the values, of which so many are independent; infinite for a single one.
+
+    Example:
+        >>> round(standard_error([1.0, 2.0, 3.0], independent=2), 4)  # 1 / √2
+        0.7071
+    """
+    if len(values) < 2:
+        return float("inf")
+    return float(np.std(values, ddof=1) / np.sqrt(independent or len(values)))
+
+
+def above(mean: float, error: float, limit: float) -> bool | None:
+    """Whether a mean lies above a limit; None where the limit is within two standard errors of it.
+
+    Example:
+        >>> above(1.0, 0.1, 0.5), above(1.0, 0.1, 1.5), above(1.0, 0.1, 0.9)
+        (True, False, None)
+    """
+    return True if mean - ERRORS * error > limit else False if mean + ERRORS * error <= limit else None
+
+
+def mean_above(values: Sequence[float] | np.ndarray, limit: float = 0.0) -> bool | None:
+    """`above` for the mean of independent values, such as those of seeds."""
+    return above(float(np.mean(values)), standard_error(values), limit)
+
+
+def verdict_of_zero(barriers: Barriers) -> tuple[Verdict, str]:
     """Whether alignment removed the barrier, and by how much."""
-    if not naive or not aligned:
-        return "not measured", "no pair was measured"
-    if max(naive) < BARRIER_NATS:
-        return "not measured", NO_BARRIER
-    left = float(np.mean(aligned))
-    share = left / float(np.mean(naive))
-    reason = f"{share:.1%} of the barrier is left"
-    if share <= ZERO_SHARE and left <= ZERO_NATS:
-        return "confirmed", reason
-    return ("partly" if share <= 0.5 else "not confirmed"), reason
+    return _verdict_of_rest(barriers, ZERO_SHARE, ZERO_NATS)
 
 
-def verdict_of_nearly_zero(naive: Sequence[float], aligned: Sequence[float]) -> tuple[Verdict, str]:
+def verdict_of_nearly_zero(barriers: Barriers) -> tuple[Verdict, str]:
     """Whether alignment nearly removed the barrier."""
-    verdict, reason = verdict_of_zero(naive, aligned)
-    nearly = verdict != "not measured" and np.mean(aligned) <= NEARLY_SHARE * np.mean(naive)
-    return ("confirmed" if nearly else verdict), reason
+    return _verdict_of_rest(barriers, NEARLY_SHARE, float("inf"))
+
+
+def _verdict_of_rest(barriers: Barriers, share: float, nats: float) -> tuple[Verdict, str]:
+    """Whether at most so much is left; where surely not, "partly" where surely less than half of it is."""
+    if not barriers.naive or not barriers.aligned:
+        return "not measured", "no pair was measured"
+    if max(barriers.naive) < BARRIER_NATS:
+        return "not measured", NO_BARRIER
+    reason = f"{barriers.share:.1%} of the barrier is left"
+    if len(barriers.aligned) < 2:
+        return "not decided", f"{reason}; one pair has no spread"
+    error = barriers.share_error
+    reason += f", standard error {error:.1%}"
+    more = [above(barriers.share, error, share), above(float(np.mean(barriers.aligned)), barriers.nats_error, nats)]
+    if True in more:
+        return ("partly" if above(barriers.share, error, 0.5) is False else "not confirmed"), reason
+    return ("not decided" if None in more else "confirmed"), reason
 
 
 def verdict_of_rise(correlation: float) -> Verdict:

@@ -20,5 +20,6 @@ Rule = Callable[..., list[Array]]
 
 RULES: dict[str, Rule] = {**basic.RULES, **reduction.RULES, **rearrange.RULES, **control.RULES}
 ENTERING = frozenset(control.RULES)  # their equations stand for those inside
+CALLING = frozenset(control.CALLS)  # what they hold is what is computed
 CHOOSING = frozenset((*basic.ENTRYWISE, *rearrange.FOLLOWING, *control.CALLS))  # an axis may choose by another
 DROPPING = frozenset(rearrange.DROPPING)  # what they leave out does not go into the result

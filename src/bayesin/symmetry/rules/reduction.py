@@ -1,6 +1,6 @@
 """Operations along axes: sums of products, reductions that forget the order, and those that depend on it."""
 
-from ..factors import Array, Axis, cut, is_constant, join, size_of
+from ..factors import Array, Axis, cut, fixed, is_constant, join, size_of
 from .basic import Equation, join_all
 
 SYMMETRIC = ("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or", "reduce_xor")
@@ -55,9 +55,7 @@ def symmetric(equation: Equation, array: Array) -> list[Array]:
 
 
 def arg_extreme(equation: Equation, array: Array) -> list[Array]:
-    """The result counts positions, so that the axis may not move."""
-    for i in equation.params["axes"]:
-        equation.stop(array[i], 1)
+    """The numbers of the best: these name units (`positions`), and fix them wherever they are used otherwise."""
     return [_without(array, equation.params["axes"])]
 
 
@@ -81,8 +79,10 @@ def sort(equation: Equation, *arrays: Array) -> list[Array]:
 
 
 def top_k(equation: Equation, array: Array) -> list[Array]:
-    """The values would not depend on the order; the positions that come with them do."""
-    return [_stopped(equation, array, {equation.params.get("axis", -1) % len(array)})] * len(equation.shapes)
+    """The best values, in their own order, do not depend on that of the units; their numbers name units."""
+    number = equation.params.get("axis", -1) % len(array)
+    best = fixed(equation.params["k"], equation.ordered)
+    return [(*array[:number], best, *array[number + 1 :])] * len(equation.shapes)
 
 
 def reverse(equation: Equation, array: Array) -> list[Array]:

@@ -9,7 +9,14 @@ from typing import Any
 from ...campaign import Task
 from .. import drawing
 from ..reproduction import Finding, Record, Reproduction, grouped, of_kind
-from ..verdicts import BARRIER_NATS, barrier_values, format_mean_std, verdict_of_nearly_zero, verdict_of_zero
+from ..verdicts import (
+    BARRIER_NATS,
+    barrier_values,
+    barriers_of,
+    format_mean_std,
+    verdict_of_nearly_zero,
+    verdict_of_zero,
+)
 from .variational_pairs import case_of, pairs, posteriors, resnet_pairs
 
 MLP_DATA = ("mnist", "fashion-mnist", "cifar10")
@@ -33,12 +40,12 @@ def judge(records: Sequence[Record]) -> list[Finding]:
     for title, of_case in grouped(measured, case_of).items():
         rule = verdict_of_nearly_zero if "ResNet20" in title else verdict_of_zero
         for part in ("test", "train"):
-            naive, aligned = (barrier_values(of_case, kind, part) for kind in ("naive", "aligned"))
-            if naive:
+            barriers = barriers_of(of_case, part)
+            if barriers.naive:
                 claim = f"{title}, {part} set: no barrier after alignment"
-                ours = f"{format_mean_std(naive)} → {format_mean_std(aligned, 4)} nats"
+                ours = f"{format_mean_std(barriers.naive)} → {format_mean_std(barriers.aligned, 4)} nats"
                 said = SAID.get(title, "zero after alignment")
-                findings.append(Finding(claim, said, ours, *rule(naive, aligned)))
+                findings.append(Finding(claim, said, ours, *rule(barriers)))
     return findings
 
 

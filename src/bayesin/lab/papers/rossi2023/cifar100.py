@@ -9,7 +9,7 @@ from typing import Any
 from ...campaign import Task
 from .. import drawing
 from ..reproduction import Finding, Record, Reproduction, Verdict, grouped, of_kind
-from ..verdicts import accuracies, barrier_values, format_mean_std, verdict_of_nearly_zero, verdict_of_zero
+from ..verdicts import accuracies, barriers_of, format_mean_std, verdict_of_nearly_zero, verdict_of_zero
 from .variational_pairs import network_of, pairs, posteriors, resnet_pairs
 
 WIDTHS = {"smoke": (1, 2), "cpu": (1, 2), "paper": (1, 4)}
@@ -26,21 +26,28 @@ def tasks(scale: str) -> list[Task]:
 def judge(records: Sequence[Record]) -> list[Finding]:
     findings = []
     for title, of_case in grouped(of_kind(records, "pair"), _case_of).items():
-        naive, aligned = barrier_values(of_case, "naive"), barrier_values(of_case, "aligned")
-        zero, reason = verdict_of_zero(naive, aligned)
-        nearly = verdict_of_nearly_zero(naive, aligned)[0] == "confirmed"
-        stays: Verdict = "not confirmed" if zero == "confirmed" else "partly" if nearly else "confirmed"
-        barriers = f"{format_mean_std(naive)} → {format_mean_std(aligned)} nats"
+        barriers = barriers_of(of_case)
+        zero, reason = verdict_of_zero(barriers)
         findings.append(
             Finding(
                 f"{title}: a barrier stays",
                 "training converges well, no zero-barrier solution",
-                f"{barriers}, test accuracy {format_mean_std(accuracies(of_case), 2)} %",
-                zero if zero == "not measured" else stays,
+                f"{format_mean_std(barriers.naive)} → {format_mean_std(barriers.aligned)} nats, "
+                f"test accuracy {format_mean_std(accuracies(of_case), 2)} %",
+                _stays(zero, verdict_of_nearly_zero(barriers)[0]),
                 reason,
             )
         )
     return findings
+
+
+def _stays(zero: Verdict, nearly: Verdict) -> Verdict:
+    """The opposite claim: one that is nearly zero, and no more than nearly, stays in part."""
+    if zero in ("not measured", "not decided"):
+        return zero
+    if zero == "confirmed":
+        return "not confirmed"
+    return {"confirmed": "partly", "not decided": "not decided"}.get(nearly, "confirmed")  # pyright: ignore
 
 
 def draw(figure: Any, records: Sequence[Record]) -> None:

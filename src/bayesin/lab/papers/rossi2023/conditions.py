@@ -12,7 +12,7 @@ import numpy as np
 from ...campaign import Task
 from .. import drawing
 from ..reproduction import Finding, Record, Reproduction, grouped, of_kind
-from ..verdicts import NEARLY_SHARE, accuracies, barrier_values, format_mean_std, verdict_of_nearly_zero
+from ..verdicts import NEARLY_SHARE, accuracies, barrier_values, barriers_of, format_mean_std, verdict_of_nearly_zero
 from .variational_pairs import pairs, posteriors, resnet_pairs, resnet_pairs_by_width
 
 WIDTH = 2  # times the base: small enough to train many
@@ -37,14 +37,14 @@ def tasks(scale: str) -> list[Task]:
 def judge(records: Sequence[Record]) -> list[Finding]:
     findings = []
     for title, of_case in grouped(of_kind(records, "pair"), _case_of).items():
-        naive, aligned = barrier_values(of_case, "naive"), barrier_values(of_case, "aligned")
-        barriers = f"{format_mean_std(naive)} → {format_mean_std(aligned)} nats"
+        barriers = barriers_of(of_case)
         findings.append(
             Finding(
                 f"{title}: nearly no barrier after alignment",
                 "nearly zero; its norm, epochs and schedule are unknown to us",
-                f"{barriers}, test accuracy {format_mean_std(accuracies(of_case), 1)} %",
-                *verdict_of_nearly_zero(naive, aligned),
+                f"{format_mean_std(barriers.naive)} → {format_mean_std(barriers.aligned)} nats, "
+                f"test accuracy {format_mean_std(accuracies(of_case), 1)} %",
+                *verdict_of_nearly_zero(barriers),
             )
         )
     return findings

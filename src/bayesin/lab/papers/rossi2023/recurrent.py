@@ -11,7 +11,7 @@ from ...campaign import Task, neighbours
 from ...runs import RunConfig, make_training, preset
 from .. import drawing
 from ..reproduction import Finding, Record, Reproduction, grouped, of_kind
-from ..verdicts import accuracies, barrier_values, format_mean_std, verdict_of_zero
+from ..verdicts import accuracies, barriers_of, format_mean_std, verdict_of_zero
 from .variational_pairs import SIZES, network_of
 
 CELLS = ("rnn", "lstm")
@@ -52,14 +52,14 @@ def _posteriors(scale: str, model: str, width: int, named: str) -> RunConfig:
 def judge(records: Sequence[Record]) -> list[Finding]:
     findings = []
     for title, pairs in grouped(of_kind(records, "pair"), _case_of).items():
-        naive, aligned = barrier_values(pairs, "naive"), barrier_values(pairs, "aligned")
-        verdict, reason = verdict_of_zero(naive, aligned)
+        barriers = barriers_of(pairs)
+        verdict, reason = verdict_of_zero(barriers)
         lost = [format_mean_std(_points_lost(pairs, kind), 1) for kind in ("naive", "aligned")]
         findings.append(
             Finding(
                 f"{title}: no barrier after alignment",
                 "left to future work",
-                f"{format_mean_std(naive)} → {format_mean_std(aligned)} nats, test accuracy "
+                f"{format_mean_std(barriers.naive)} → {format_mean_std(barriers.aligned)} nats, test accuracy "
                 f"{format_mean_std(accuracies(pairs), 2)} %, of which the path loses {' → '.join(lost)}",
                 verdict,
                 reason,

@@ -26,7 +26,7 @@ from ...campaign import RunTask, Task, TaskContext, TrainTask
 from ...runs import RunConfig, make_training, point_of, preset
 from .. import drawing
 from ..reproduction import Finding, Record, Reproduction, Verdict, grouped, of_kind
-from ..verdicts import BARRIER_NATS, NO_BARRIER, format_mean_std
+from ..verdicts import BARRIER_NATS, NO_BARRIER, format_mean_std, mean_above, standard_error
 from .variational_pairs import DATA, NETWORKS
 
 MATCHINGS = {"none": "no matching", "wasserstein": "W2", "activations": "activations", "blend": "both"}
@@ -284,7 +284,7 @@ def judge(records: Sequence[Record]) -> list[Finding]:
 
 
 def _verdict(column: Column, naive: Column, goal: float, points: float | None) -> tuple[Verdict, str]:
-    """Reached where the mean is at least a standard error over pairs below the goal; missed as far above it."""
+    """Reached where the mean is at least two standard errors over pairs below the goal; missed as far above it."""
     if naive.nats.max() < BARRIER_NATS:
         return "not measured", NO_BARRIER
     if len(column.share) < 2:
@@ -292,19 +292,13 @@ def _verdict(column: Column, naive: Column, goal: float, points: float | None) -
     verdicts = [_against(column.share, goal)] + ([] if points is None else [_against(column.points, points)])
     order: tuple[Verdict, ...] = ("confirmed", "not decided", "not confirmed")
     worst = order[max(map(order.index, verdicts))]
-    return (
-        worst,
-        f"{column.share.mean():.1%} left, standard error {_error(column.share):.1%} over {len(column.share)} pairs",
-    )
+    error = standard_error(column.share)
+    return worst, f"{column.share.mean():.1%} left, standard error {error:.1%} over {len(column.share)} pairs"
 
 
 def _against(values: np.ndarray, goal: float) -> Verdict:
-    mean, error = values.mean(), _error(values)
-    return "confirmed" if mean + error <= goal else "not confirmed" if mean - error > goal else "not decided"
-
-
-def _error(values: np.ndarray) -> float:
-    return float(np.std(values, ddof=1) / np.sqrt(len(values)))
+    more = mean_above(values, goal)
+    return "not decided" if more is None else "not confirmed" if more else "confirmed"
 
 
 CONTROLS = {"rescaled": "rescaling alone does not remove it", "fitted": "nor does a fit to labels without a matching"}
@@ -329,11 +323,14 @@ def _control(title: str, found: Mapping[tuple[str, str], Column]) -> list[Findin
 
 
 def _remains(share: np.ndarray) -> tuple[Verdict, str]:
-    """Whether more than half is left by at least a standard error over pairs, or at least a quarter."""
+    """Whether more than half is left by at least two standard errors over pairs, or at least a quarter."""
     if len(share) < 2:
         return "not decided", "one pair has no spread"
-    low, reason = share.mean() - _error(share), f"standard error {_error(share):.1%} over {len(share)} pairs"
-    return ("confirmed" if low > 0.5 else "partly" if low > 0.25 else "not confirmed"), reason
+    reason = f"standard error {standard_error(share):.1%} over {len(share)} pairs"
+    half = mean_above(share, 0.5)
+    if half is not False:
+        return ("not decided" if half is None else "confirmed"), reason
+    return ("partly" if mean_above(share, 0.25) else "not confirmed"), reason
 
 
 def _accuracy(of_case: Sequence[Record]) -> float:

@@ -7,7 +7,7 @@ import numpy as np
 
 from .. import drawing
 from ..reproduction import Finding, Record, Verdict, grouped
-from ..verdicts import accuracies, barrier_values, format_mean_std, verdict_of_zero
+from ..verdicts import accuracies, barriers_of, format_mean_std, verdict_of_zero
 
 SettingOf = Callable[[Record], float]
 LOOKS = {"kl": {"color": drawing.PURPLE, "marker": "s"}}  # the others: grey circles
@@ -17,17 +17,19 @@ def finding_of_robustness(pairs: Sequence[Record], setting_of: SettingOf, what: 
     """Whether the barrier is zero after alignment at every value of a setting."""
     parts, verdicts = [], []
     for value, of_value in _by_setting(pairs, setting_of).items():
-        naive, aligned = barrier_values(of_value, "naive"), barrier_values(of_value, "aligned")
-        verdicts.append(verdict_of_zero(naive, aligned)[0])
-        parts.append(f"{value:g}: {format_mean_std(naive)} → {format_mean_std(aligned, 4)}")
-    held = verdicts.count("confirmed")
+        barriers = barriers_of(of_value)
+        verdicts.append(verdict_of_zero(barriers)[0])
+        parts.append(f"{value:g}: {format_mean_std(barriers.naive)} → {format_mean_std(barriers.aligned, 4)}")
+    held, open_ = verdicts.count("confirmed"), verdicts.count("not decided")
     verdict: Verdict = "confirmed" if held == len(verdicts) else "partly" if held else "not confirmed"
+    if open_ and (not held or held + open_ == len(verdicts)):
+        verdict = "not decided"
     return Finding(
         f"the conclusions hold for every {what}",
         "conclusions hold across the grid; grid and numbers unknown to us",
         "; ".join(parts),
         verdict if verdicts else "not measured",
-        f"zero after alignment at {held} of {len(verdicts)} values",
+        f"zero after alignment at {held} of {len(verdicts)} values" + (f", not decided at {open_}" if open_ else ""),
     )
 
 

@@ -6,17 +6,19 @@ as long, which under an N(0, 1) prior decorrelates draws: for a weight that the 
 neighbours is cos 1.5 = 0.07, not cos 0.5 = 0.88.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ....data import Dataset
-from ....inference import HMC, VI, Ensemble
+from ....inference import HMC, VI, Ensemble, rhat_bound
 from ....models import Model
 from ....posteriors import Gaussian, Samples
 from ....store import load_posterior
 from ....symmetry import PermutationSpec
 from ...campaign import Resources, Task, TaskContext, TrainTask
 from ...runs import RunConfig
+from ..reproduction import Finding, Record, of_kind
 
 CHAINS = {
     "smoke": HMC(samples=20, chains=2, burn_in=20, step_size=5e-3, steps=60, chunk=2_000),
@@ -31,6 +33,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 EPOCHS = {"smoke": 10, "cpu": 50, "paper": 50}
 SEEDS = {"smoke": 1, "cpu": 3, "paper": 3}
 ADAM: dict[str, Any] = {"optimiser": "adam", "learning_rate": 1e-3, "schedule": "constant", "batch": 100}
+USUAL_RHAT, PROBED = 1.1, 640  # predictions of which HMC takes R-hat: 64 images, ten classes
 NAMES = {"hmc": "HMC", "ensemble": "ensemble", "vi": "VI"}
 
 
@@ -85,3 +88,29 @@ class TrioTask(Task):
         hmc, ensemble, vi = (load_posterior(folder / "posterior-0.safetensors") for folder in folders)
         data, model = context.prepared(self.runs.hmc)
         return Posteriors(hmc, ensemble, vi, model, data, context.spec(self.runs.hmc))  # pyright: ignore
+
+
+def hmc_runs(records: Sequence[Record]) -> list[Record]:
+    """The runs of HMC among records that are done."""
+    return [run for run in of_kind(records, "train") if run["settings"]["config"]["method"] == "hmc"]
+
+
+def rhat_limit(chains: Mapping[str, Any]) -> float:
+    """The largest R-hat of predictions that passes for mixed: the usual one, or what independent draws may have."""
+    count = len(chains["acceptance"])
+    return max(USUAL_RHAT, rhat_bound(count, chains["samples"] // count, PROBED))
+
+
+def mixed(chains: Mapping[str, Any]) -> bool:
+    """Whether what HMC recorded of its chains lets anything be said of the posterior."""
+    return chains["rhat_max"] is not None and chains["rhat_max"] <= rhat_limit(chains)
+
+
+def judged_if_mixed(finding: Finding, records: Sequence[Record]) -> Finding:
+    """The finding; without a verdict where it rests on chains that have not mixed."""
+    apart = [chains for run in hmc_runs(records) if not mixed(chains := run["numbers"]["chains"])]
+    if not apart:
+        return finding
+    rhats = ", ".join("–" if chains["rhat_max"] is None else f"{chains['rhat_max']:.3f}" for chains in apart)
+    reason = f"not judged: the chains have not mixed (R-hat {rhats}, limit {rhat_limit(apart[0]):.3f})"
+    return replace(finding, verdict="not judged", reason="; ".join(filter(None, (reason, finding.reason))))

@@ -22,9 +22,9 @@ from ....symmetry import hidden_activations, permute
 from ....trees import Tree, flatten
 from ...campaign import Task, TaskContext, seeded
 from .. import drawing
-from ..reproduction import Finding, Record, Reproduction, of_kind
-from ..verdicts import format_mean_std
-from .method_trio import NAMES, SEEDS, Posteriors, TrioTask, method_trio
+from ..reproduction import Finding, Record, Reproduction, Verdict, of_kind
+from ..verdicts import format_mean_std, mean_above
+from .method_trio import NAMES, SEEDS, Posteriors, TrioTask, judged_if_mixed, method_trio
 from .table1 import probabilities
 
 FRACTIONS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.01)
@@ -140,16 +140,22 @@ def judge_stds(records: Sequence[Record]) -> list[Finding]:
     if seeds := [record["numbers"]["stds"]["mean"] for record in of_kind(records, "spread")]:
         for name in ("hmc", "ensemble"):
             before, after = ([means[f"{name} {when}"] for means in seeds] for when in ("before", "after"))
-            share = np.mean(after) / np.mean(before)
-            findings.append(
-                Finding(
-                    f"rebasin makes the stds of the {NAMES[name]} samples smaller",
-                    "shown as histograms; values unknown",
-                    f"mean std {format_mean_std(before, 4)} → {format_mean_std(after, 4)}",
-                    "confirmed" if share < 0.98 else "partly" if share < 1 else "not confirmed",
-                )
+            finding = Finding(
+                f"rebasin makes the stds of the {NAMES[name]} samples smaller",
+                "shown as histograms; values unknown",
+                f"mean std {format_mean_std(before, 4)} → {format_mean_std(after, 4)}",
+                _smaller(np.array(after) / np.array(before)),
+                "smaller: by two per cent or more",
             )
+            findings.append(judged_if_mixed(finding, records) if name == "hmc" else finding)
     return findings
+
+
+def _smaller(shares: np.ndarray) -> Verdict:
+    clearly = mean_above(0.98 - shares)
+    if clearly is not False:
+        return "not decided" if clearly is None else "confirmed"
+    return "partly" if mean_above(1 - shares) else "not confirmed"
 
 
 def judge_pruning(records: Sequence[Record]) -> list[Finding]:
@@ -165,19 +171,19 @@ def judge_pruning(records: Sequence[Record]) -> list[Finding]:
     by_hmc, whole = right("ensemble mean by hmc"), right("ensemble mean by hmc", 0)
     own, by_vi = right("ensemble mean by ensemble"), right("ensemble mean by vi")
     single, single_whole = right("ensemble last by hmc"), right("ensemble last by hmc", 0)
-    efficient = np.mean(by_hmc) > np.mean(whole) - 2
-    return [
-        Finding(
-            "HMC's stds prune networks trained without a Bayesian framework efficiently",
-            "claimed in the abstract; accuracies unknown",
-            f"ensemble mean with {fractions[judged_at]:.0%} of its weights: {format_mean_std(by_hmc, 2)} % by HMC's "
-            f"stds, {format_mean_std(own, 2)} by its own, {format_mean_std(by_vi, 2)} by VI's, "
-            f"{format_mean_std(whole, 2)} with all; a single member {format_mean_std(single, 2)}, "
-            f"{format_mean_std(single_whole, 2)} with all",
-            "confirmed" if efficient else "partly" if np.mean(by_hmc) > np.mean(own) else "not confirmed",
-            "efficient: less than two points lost",
-        )
-    ]
+    efficient = mean_above(2 + np.array(by_hmc) - np.array(whole))  # per cent
+    partly: Verdict = "partly" if mean_above(np.array(by_hmc) - np.array(own)) else "not confirmed"
+    finding = Finding(
+        "HMC's stds prune networks trained without a Bayesian framework efficiently",
+        "claimed in the abstract; accuracies unknown",
+        f"ensemble mean with {fractions[judged_at]:.0%} of its weights: {format_mean_std(by_hmc, 2)} % by HMC's "
+        f"stds, {format_mean_std(own, 2)} by its own, {format_mean_std(by_vi, 2)} by VI's, "
+        f"{format_mean_std(whole, 2)} with all; a single member {format_mean_std(single, 2)}, "
+        f"{format_mean_std(single_whole, 2)} with all",
+        "not decided" if efficient is None else "confirmed" if efficient else partly,
+        "efficient: less than two points lost",
+    )
+    return [judged_if_mixed(finding, records)]
 
 
 def draw_stds(figure: Any, records: Sequence[Record]) -> None:

@@ -1,6 +1,6 @@
 // Claims of a paper, each with what it says, what was measured, and a verdict.
 
-const VERDICTS = { confirmed: ["✓", "ink"], partly: ["◐", "fifth"], "not confirmed": ["✗", "fourth"], "not decided": ["?", "muted"], "not measured": ["–", "muted"] };
+const VERDICTS = { confirmed: ["✓", "ink"], partly: ["◐", "fifth"], "not confirmed": ["✗", "fourth"], "not decided": ["?", "muted"], "not judged": ["·", "muted"], "not measured": ["–", "muted"] };
 
 function claimsSection(run) {
   if (!(run.claims || []).length) return null;
