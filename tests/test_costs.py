@@ -295,8 +295,6 @@ def test_what_is_no_cost_is_refused():
     ]:
         with pytest.raises(ConfigError, match=message):
             align(p, q, spec, key=KEY, cost=cost)
-    with pytest.raises(ConfigError, match="no cost 'relative'"):
-        align_many([p, q], spec, key=KEY, cost=DOCUMENTED["Relative"]())
 
 
 def test_results_are_trees_that_say_what_happened_in_a_line():

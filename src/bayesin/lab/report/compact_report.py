@@ -130,7 +130,9 @@ def _lead(report: CompactReport) -> list[str]:
 def _unmixed(mixing: ChainDiagnostics | None) -> list[str]:
     if mixing is None or mixing.one_basin:
         return []
-    return ["The chains have not mixed, even modulo symmetry: one Gaussian here covers several basins (see Tables)."]
+    return [
+        "The chains have not mixed, even modulo symmetry: what is folded here comes from several basins (see Tables)."
+    ]
 
 
 def _summary(report: CompactReport) -> list[dict[str, str]]:
