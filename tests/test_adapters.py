@@ -277,7 +277,7 @@ def test_values_return_to_an_nnx_module():
     filled = models.into_nnx(params, module)
     x = jax.random.normal(jax.random.key(1), IMAGES)
     filled.eval()
-    np.testing.assert_allclose(filled(x), _run_nnx(_nnx_convolutions, KEY, x), rtol=1e-6)
+    np.testing.assert_allclose(filled(x), _run_nnx(_nnx_convolutions, KEY, x), rtol=1e-6, atol=1e-6)  # jit rounds
     assert not np.array_equal(module.layers[0].kernel[...], filled.layers[0].kernel[...])
 
 

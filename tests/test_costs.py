@@ -243,17 +243,14 @@ def test_many_of_every_kind_come_together(kind):
 
 
 def test_every_cost_of_ours_is_in_the_table():
-    """That of activations has a file of its own, since it needs a network."""
+    """Those that run a network have a file of their own; `FeaturesAlone` is a part of another."""
     ours = {
         name
         for name in vars(costs)
         if isinstance(getattr(costs, name), type) and hasattr(getattr(costs, name), "name")
     }
-    assert (
-        {type(costs.as_cost(cost)).__name__ for cost, _ in COSTS.values()} | {"Activations"}
-        >= ours
-        >= {"Blend", "KL"}
-    )
+    in_the_table = {type(costs.as_cost(cost)).__name__ for cost, _ in COSTS.values()}
+    assert in_the_table | {"Activations", "Incoming", "FeaturesAlone"} >= ours >= {"Blend", "KL"}
 
 
 def test_similarities_alone_decide_where_they_are_all_there_is():
@@ -295,6 +292,15 @@ def test_what_is_no_cost_is_refused():
     ]:
         with pytest.raises(ConfigError, match=message):
             align(p, q, spec, key=KEY, cost=cost)
+
+    class Entangled(DOCUMENTED["Relative"]):
+        name = "entangled"
+
+        def features(self, target, source):
+            return [(target.mean * source.std, source.mean)]
+
+    with pytest.raises(ConfigError, match="no cost 'entangled'"):
+        align_many([p, q], spec, key=KEY, cost=Entangled())
 
 
 def test_results_are_trees_that_say_what_happened_in_a_line():

@@ -98,7 +98,7 @@ def test_the_verb_prints_a_table_and_the_way_to_the_page(tiny, tmp_path, monkeyp
     assert main(["demo", "--out", str(tmp_path / "x")]) == 0
     out = capsys.readouterr().out
     assert "barrier after alignment, test set" in out and "units moved" in out and "report.html" in out
-    assert main(["demo", "--out", str(tmp_path / "x"), "--json"]) == 0
+    assert main(["demo", "--out", str(tmp_path / "y"), "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["barrier"]["test"]["naive"]["value"] == demo.barriers["test"]["naive"].value
     assert result["units"] == 24 and result["page"].endswith("report.html")

@@ -293,7 +293,8 @@ def _on_units(value: Array, site: Site, a: Array, b: Array) -> Array:
     """`a · value + b`, an a and b for each unit."""
     units = [value.shape[axis] for axis in site.axes]
     last = jnp.moveaxis(value, site.axes, range(-len(units), 0)).astype(jnp.float32)
-    mapped = last * a.reshape(units) + b.reshape(units)
+    shape = [1] * (last.ndim - len(units)) + units
+    mapped = last * a.reshape(shape) + b.reshape(shape)
     return jnp.moveaxis(mapped, range(-len(units), 0), site.axes).astype(value.dtype)
 
 
