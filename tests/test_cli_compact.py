@@ -105,8 +105,9 @@ def test_draws_of_chains_say_whether_they_mixed(tmp_path, capsys, stack, spec):
     code, result, _ = fold(capsys, path, "--out", tmp_path / "one", "--untested", "--components", 2)
     assert code == 0 and not result["mixing"]["one_basin"]
     assert result["components"] == 2 and set(result["mixing"]["parts"]) > {"weights in one order", "predictions"}
-    (table,) = read_report(tmp_path / "one")["tables"]
-    assert "not mixed" in table["title"] and len(table["rows"]) == 3
+    report = read_report(tmp_path / "one")
+    (table,) = report["tables"]
+    assert "not mixed" in table["title"] and len(table["rows"]) == 3 and "have not mixed" in report["lead"][-1]
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ POINT = bayesin.Gaussian.point(PARAMS)
 SPREAD = bayesin.Gaussian(PARAMS, jax.tree.map(np.ones_like, PARAMS))
 ONE = {"w": np.ones((3, 1), np.float32)}  # one output: a regression, or one class
 apply_one = lambda params, x: x @ params["w"]  # noqa: E731
+STATE_DICT = {"w": type("Tensor", (), {"__module__": "torch", "shape": (3, 1), "dtype": "float32"})()}
 CHAINS = bayesin.Samples(jax.tree.map(lambda leaf: np.zeros((2, 5, *leaf.shape), np.float32), PARAMS))
 
 
@@ -57,6 +58,18 @@ CHAINS = bayesin.Samples(jax.tree.map(lambda leaf: np.zeros((2, 5, *leaf.shape),
         (lambda: bayesin.compact(CHAINS, SPEC, key=KEY), PosteriorError, "Samples.from_chains"),
         (lambda: bayesin.Ensemble(colour=3), ConfigError, "settings are members"),
         (lambda: data.load("MNIST"), DataError, "did you mean 'mnist'"),
+        (
+            lambda: bayesin.align(PARAMS, PARAMS, SPEC, key=KEY, cost=lambda p, q: 3),
+            ConfigError,
+            "are 3; return a list",
+        ),
+        (
+            lambda: bayesin.align(PARAMS, PARAMS, SPEC, key=KEY, cost=lambda p, q: np.sum(p.mean)),
+            ConfigError,
+            r"return a list of pairs of arrays, such as \[\(target.mean, source.mean\)\]",
+        ),
+        (lambda: bayesin.align(STATE_DICT, STATE_DICT, SPEC, key=KEY), PosteriorError, r"'w'.*models\.from_torch"),
+        (lambda: bayesin.discover(apply_one, STATE_DICT, X[:2]), ModelError, r"'w'.*models\.from_torch"),
     ],
 )
 def test_a_mistake_is_named(mistake, kind, says):

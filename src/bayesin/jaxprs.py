@@ -16,7 +16,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, jaxprs_in_par
 
 from .errors import BayesinError, ModelError, first_line
 from .inputs import shapes_of
-from .trees import Flat, Tree, flatten
+from .trees import OF_TORCH, Flat, Tree, flatten, of_torch
 
 Apply = Callable[[Tree, Any], Any]  # (params, x) -> outputs, pure and traceable
 
@@ -68,6 +68,8 @@ def check_arrays(tree: Tree, what: str) -> Flat:
         raise ModelError(f"{what} has no arrays")
     for path, leaf in flat.items():
         where = f"{what}: '{path}'" if path else what
+        if of_torch(leaf):
+            raise ModelError(f"{where} {OF_TORCH}")
         if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
             raise ModelError(f"{where} is a {type(leaf).__name__}, not an array; keep settings out of the tree")
         if isinstance(leaf, np.ndarray | np.generic) and leaf.dtype.kind not in "biufcV":

@@ -17,6 +17,13 @@ from .errors import ModelError, PosteriorError
 Tree = Any  # a nested dict of arrays; any pytree of arrays where only paths matter
 Flat = dict[str, Any]
 
+OF_TORCH = "is PyTorch's; load the state dict into its module, and give bayesin.models.from_torch(module, example)"
+
+
+def of_torch(leaf: Any) -> bool:
+    """Whether a leaf is a tensor or a module of PyTorch, which need not be installed."""
+    return any(base.__module__.partition(".")[0] == "torch" for base in type(leaf).__mro__)
+
 
 def path_of(keys: tuple[Any, ...]) -> str:
     """The path of a leaf from the key path that JAX reports."""

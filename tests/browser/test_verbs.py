@@ -1,4 +1,4 @@
-"""The pages that `barrier` and `compact` write, in a real browser."""
+"""The pages that `barrier`, `compact` and `evaluate` write, and one of all three, in a real browser."""
 
 import jax
 import numpy as np
@@ -31,12 +31,16 @@ def pages(tmp_path_factory, request):
     assert main(["barrier", *files, "--align", *small, "--out", str(folder / "way")]) == 0
     one = ["--draws", "4", "--quiet", "--out", str(folder / "one")]
     assert main(["compact", str(folder / "many.safetensors"), *one]) == 0
-    return {"barrier": folder / "way" / "report.html", "compact": folder / "one" / "report.html"}
+    assert main(["evaluate", *files, "--samples", "2", "--quiet", "--out", str(folder / "scores")]) == 0
+    folders = {"barrier": folder / "way", "compact": folder / "one", "evaluate": folder / "scores"}
+    assert main(["report", *map(str, folders.values()), "--quiet", "--out", str(folder / "all.html")]) == 0
+    return {verb: place / "report.html" for verb, place in folders.items()} | {"report": folder / "all.html"}
 
 
 SHOWN = {
     "barrier": ["top", "barrier", "walk", "plane", "alignment", "graph", "posterior", "run"],
     "compact": ["top", "compact", "evaluation", "posterior", "run"],
+    "evaluate": ["top", "evaluation", "run"],
 }
 
 
@@ -48,9 +52,23 @@ def test_every_section_is_drawn(browser, pages, verb, width, theme):
     marks = page.locator("[data-plot]").evaluate_all(
         "nodes => nodes.map((node) => node.querySelectorAll('.main-svg path, .main-svg image').length)"
     )
-    assert len(marks) >= 5 and min(marks) >= 4
+    assert len(marks) >= 4 and min(marks) >= 4
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert browser.problems == [] and {url.split(":")[0] for url in browser.requests} <= {"file", "data", "blob"}
+
+
+def test_one_legend_serves_all_curves_of_predictions(browser, pages):
+    page = browser.open(pages["compact"])
+    keys = page.locator("#evaluation > .legend .key").evaluate_all("nodes => nodes.map((node) => node.className)")
+    assert keys == ["key third", "key naive", "key aligned", "key naive dash", "key aligned dash"]
+    drawn = page.locator("#evaluation [data-plot] .legend").count()
+    assert drawn == 0  # plotly's own would take the place of the curves
+
+
+def test_runs_of_several_kinds_have_a_table_for_each(browser, pages):
+    page = browser.open(pages["report"])
+    titles = page.locator("#top .compared h2").all_inner_texts()
+    assert titles == ["Barriers", "Many samples in one Gaussian", "Predictions"]
 
 
 def test_the_table_of_compact(browser, pages):

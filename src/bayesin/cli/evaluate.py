@@ -13,7 +13,7 @@ from ..errors import ConfigError
 from ..evaluation import ClassPredictive, Predictive, fit_temperature, predict
 from ..json_files import plain, write_json
 from ..lab.machine import use_compilation_cache
-from ..lab.report import EvaluationReport, page_files, shown, write_evaluation_report
+from ..lab.report import SCORE_NAMES, EvaluationReport, page_files, shown, write_evaluation_report
 from ..lab.runs import Clock, ModelChoice, PosteriorFile, dataset_of, find_posterior, likelihood_of_file, model_of
 from ..models import Model
 from ..randomness import seed_key
@@ -69,11 +69,11 @@ class Evaluate(ModelChoice, Common):
             name: one.metrics(y, outside=away.get(name.removesuffix(CALIBRATED))) for name, one in predictions.items()
         }
         columns = list(dict.fromkeys(name for row in scores.values() for name in row))
-        rows = [[name, *(shown(n, row[n]) for n in columns)] for name, row in scores.items()]
+        rows = [[name, *(shown(n, row[n]).replace("\xa0", " ") for n in columns)] for name, row in scores.items()]
         result: dict[str, Any] = {"data": data.name, "examples": len(y), "scores": plain(scores), "page": None}
         report = EvaluationReport(predictions, scores, y, away, self._config(data), clock.seconds)
         page, failure = (None, None) if self.out is None else self._write(self.out, out, report, files, result)
-        out.table(f"{len(y):,} test examples of {data.name}", ["of", *columns], rows)
+        out.table(f"{len(y):,} test examples of {data.name}", ["of", *(SCORE_NAMES.get(n, n) for n in columns)], rows)
         if self.out is not None:
             wrote = f"Wrote {self.out / NUMBERS}"
             out.line(wrote if page is None else f"{wrote}; open {(self.out / page).resolve().as_uri()}")
@@ -104,6 +104,8 @@ class Evaluate(ModelChoice, Common):
 
     def _config(self, data: Dataset) -> dict[str, str]:
         chosen = {"posteriors": ", ".join(self.posteriors), "data": data.name, "outside": self.outside or "none"}
+        if self.calibrate:
+            chosen["temperature"] = "fitted on the first half of the test set"
         return chosen | {"samples": str(self.samples), "key": str(self.key)}
 
     def _write(

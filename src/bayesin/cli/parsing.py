@@ -204,7 +204,8 @@ def _in_groups(presented: type) -> type:
         (grouped[group_of[field.name]] if field.name in group_of else own).append(entry)
     for group, entries in grouped.items():
         made = dataclasses.make_dataclass(group, entries, frozen=True, namespace={"__doc__": ""})
-        own.append((group, made, dataclasses.field(default=made())))
+        shown = Annotated[made, tyro.conf.arg(name=group.replace("_and_", ", ").replace("_", " "))]
+        own.append((group, shown, dataclasses.field(default=made())))
     return dataclasses.make_dataclass(presented.__name__, own, frozen=True)
 
 

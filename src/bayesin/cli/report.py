@@ -50,7 +50,10 @@ class Report(ModelChoice, Common):
         from .evaluate import Evaluate
 
         if any(not _posteriors(run) for run in self.runs):
-            raise ConfigError("runs with saved numbers and posteriors without them make two pages; give one kind")
+            raise ConfigError(
+                f"{posteriors[0]} has no saved numbers, and others do; 'bayesin evaluate {posteriors[0]} --out "
+                "FOLDER' makes some, and FOLDER can stand on one page with the others"
+            )
         first = self.runs[0]
         if self.out is None and (len(self.runs) > 1 or not first.is_dir()):
             raise ConfigError("say which folder the page goes into: --out FOLDER")

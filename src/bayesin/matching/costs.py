@@ -527,7 +527,14 @@ def feature_pairs(cost: Cost, target: Marginals, source: Marginals, path: str) -
     """Returns the pairs of one tensor, after checking that each has the tensor's shape."""
     if not hasattr(cost, "features"):
         return []
-    pairs = [(np.asarray(ours), np.asarray(theirs)) for ours, theirs in cost.features(target, source)]
+    found = cost.features(target, source)
+    listed = list(found) if isinstance(found, Iterable) and getattr(found, "ndim", 1) else [found]
+    if any(not hasattr(pair, "__len__") or getattr(pair, "ndim", 1) == 0 or len(pair) != 2 for pair in listed):
+        raise ConfigError(
+            f"the features of cost '{name_of(cost)}' for '{path}' are {found!r:.60}; return a list of pairs of "
+            "arrays, such as [(target.mean, source.mean)], whose inner products are what matching makes large"
+        )
+    pairs = [(np.asarray(ours), np.asarray(theirs)) for ours, theirs in listed]
     for pair in pairs:
         if any(array.shape != target.mean.shape for array in pair):
             shapes = ", ".join(str(array.shape) for array in pair)

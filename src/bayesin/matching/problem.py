@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import ConfigError, PosteriorError
 from ..posteriors import Gaussian, Posterior, is_posterior
 from ..symmetry import Layout, Perms, PermutationSpec, gather, identity_groups
-from ..trees import Tree, flatten
+from ..trees import OF_TORCH, Tree, flatten, of_torch
 from .costs import (
     Cost,
     GroupSimilarity,
@@ -232,6 +232,9 @@ def _fitting_paths(tree: Tree, spec: PermutationSpec) -> list[str]:
         return list(flat)
     if isinstance(tree, list | tuple) and flat.keys() != known.keys():
         raise PosteriorError("align moves one source; call it once for each, or bring all together with align_many")
+    for path, leaf in flat.items():
+        if of_torch(leaf):
+            raise PosteriorError(f"'{path}' {OF_TORCH}" if path else f"what was given {OF_TORCH}")
     spec.check(tree)  # says what is wrong
     raise PosteriorError("these parameters have leading axes; align takes one posterior at a time")
 

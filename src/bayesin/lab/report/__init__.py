@@ -11,6 +11,7 @@ from .document import BARRIER_FORMAT as BARRIER_FORMAT
 from .document import card as card
 from .document import read_report as read_report
 from .document import write_report as write_report
+from .evaluation_report import SCORE_NAMES as SCORE_NAMES
 from .evaluation_report import EvaluationReport as EvaluationReport
 from .evaluation_report import shown as shown
 from .evaluation_report import write_evaluation_report as write_evaluation_report

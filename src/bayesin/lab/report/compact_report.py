@@ -23,6 +23,8 @@ PREDICTIONS = {
     "direct mean": "mean network, as they came",
     "compact mean": "mean network in a common order",
 }
+LOOKS = {"samples": "third", "direct": "naive", "compact": "aligned", "direct mean": "naive dash",
+         "compact mean": "aligned dash"}  # fmt: skip
 STDS = (
     "Share of weights by standard deviation over the samples. As they came, a weight stands for another unit in "
     "every sample; in a common order what is left is what the samples disagree about."
@@ -30,8 +32,8 @@ STDS = (
 
 CHAINS = (
     "R-hat compares halves of all chains; 1 means that nothing tells them apart. In one order the weights of every "
-    "draw were moved onto those of the first. Beside median and largest stands what those of as many independent "
-    "draws exceed one time in twenty. ESS: the number of independent draws with the same error of the mean."
+    "draw were moved onto those of the first. In brackets stands what as many independent draws exceed one "
+    "time in twenty. ESS: the number of independent draws with the same error of the mean."
 )
 UNSETTLED = (
     "A unit counts as pruned when no weight into or out of it has a mean larger than its standard deviation over the "
@@ -81,7 +83,7 @@ def write_compact_report(folder: Path | str, report: CompactReport, files: Mappi
     }
     sections = {
         "title": f"{report.samples:,} samples, one Gaussian",
-        "lead": _lead(report),
+        "lead": [*_lead(report), *_unmixed(report.compacted.mixing)],
         "summary": _summary(report),
         "compact": section,
         "evaluation": _evaluation(report),
@@ -97,7 +99,8 @@ def _evaluation(report: CompactReport) -> dict[str, Any]:
     named = {PREDICTIONS[name]: one for name, one in report.predictions.items()}
     if not named:
         return {}
-    return evaluation_section(named, {name: one.metrics(report.y) for name, one in named.items()}, report.y, {})
+    scores = {name: one.metrics(report.y) for name, one in named.items()}
+    return evaluation_section(named, scores, report.y, {}, {PREDICTIONS[name]: look for name, look in LOOKS.items()})
 
 
 def _chains(mixing: ChainDiagnostics) -> dict[str, Any]:
@@ -121,6 +124,14 @@ def _lead(report: CompactReport) -> list[str]:
         f"test examples; fitted to the samples as they came it does so for {percent(direct.agreement)}. Its NLL is "
         f"{compact.nll:.3f} nats and its calibration error {compact.ece:.3f}, those of the samples "
         f"{samples.nll:.3f} and {samples.ece:.3f}."
+    ]
+
+
+def _unmixed(mixing: ChainDiagnostics | None) -> list[str]:
+    if mixing is None or mixing.one_basin:
+        return []
+    return [
+        "The chains have not mixed, even modulo symmetry: what is folded here comes from several basins (see Tables)."
     ]
 
 

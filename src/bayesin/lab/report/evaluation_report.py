@@ -15,7 +15,7 @@ from .page import publish
 SHOWN = 200  # points of a selective curve on the page
 BINS = 30  # of an entropy histogram
 LEVELS = np.linspace(0.05, 0.95, 19)  # of the intervals whose coverage is drawn
-NAMES = {
+SCORE_NAMES = {
     "accuracy": "accuracy", "nll": "NLL", "ece": "ECE", "brier": "Brier", "selective_accuracy": "selective accuracy",
     "rmse": "RMSE", "crps": "CRPS", "coverage_90": "90 % coverage", "ood_auroc": "OOD AUROC",
 }  # fmt: skip
@@ -36,16 +36,27 @@ class EvaluationReport:
 
 def write_evaluation_report(folder: Path | str, report: EvaluationReport, files: Mapping[str, str]) -> Path:
     """Writes `report.json` and `report.html` into a folder; returns the page."""
-    first = next(iter(report.scores.values()))
-    cards = [card(NAMES[name], shown(name, value)) for name, value in first.items() if name in NAMES]
+    best = min(report.scores, key=lambda name: report.scores[name]["nll"])
+    scores = report.scores[best]
+    cards = [card(SCORE_NAMES[name], shown(name, value)) for name, value in scores.items() if name in SCORE_NAMES]
+    of = f"{len(next(iter(report.predictions.values()))):,} test examples"
+    lowest = f", whose NLL is the lowest of {len(report.scores)}" if len(report.scores) > 1 else ""
     sections = {
-        "title": "What the posterior predicts, and how sure it may be",
-        "lead": [f"{len(next(iter(report.predictions.values()))):,} test examples; the cards show the first row."],
+        "title": _found(scores),
+        "lead": [f"{of}. Headline and cards are of {best}{lowest}."],
         "summary": cards,
         "evaluation": evaluation_section(report.predictions, report.scores, report.y, report.outside),
         "run": run_section(report.config, provenance(), report.seconds),
     }
     return publish(folder, sections, {**files, "report.json": "every number on this page"})
+
+
+def _found(scores: Mapping[str, float]) -> str:
+    if "accuracy" in scores:
+        return f"{shown('accuracy', scores['accuracy'])} right, with a calibration error of {scores['ece']:.3f}"
+    return (
+        f"RMSE {scores['rmse']:.3g}; the 90 % interval holds {shown('coverage_90', scores['coverage_90'])} of targets"
+    )
 
 
 def shown(name: str, value: float) -> str:
@@ -58,14 +69,18 @@ def evaluation_section(
     scores: Mapping[str, Mapping[str, float]],
     y: Any,
     outside: Mapping[str, Predictive],
+    looks: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Scores and curves of every prediction: reliability, selective accuracy and entropies, or coverage."""
-    names = [name for name in NAMES if any(name in row for row in scores.values())]
+    """Scores and curves of every prediction: reliability, selective accuracy and entropies, or coverage.
+
+    `looks` are the colours, with a dash where one follows, of predictions that have a colour all over the page.
+    """
+    names = [name for name in SCORE_NAMES if any(name in row for row in scores.values())]
     rows = [
         {"name": title, "values": [shown(n, row[n]) if n in row else "–" for n in names]}
         for title, row in scores.items()
     ]
-    section: dict[str, Any] = {"columns": [NAMES[name] for name in names], "rows": rows}
+    section: dict[str, Any] = {"columns": [SCORE_NAMES[name] for name in names], "rows": rows, "looks": looks or {}}
     classes = {name: one for name, one in predictions.items() if isinstance(one, ClassPredictive)}
     reals = {name: one for name, one in predictions.items() if isinstance(one, RealPredictive)}
     if classes:

@@ -66,7 +66,9 @@ def report(
         >>> import tempfile, bayesin
         >>> data = bayesin.data.load("digits", limit=20)
         >>> model = bayesin.models.build("mlp", data.input_shape, data.outputs, width=4, depth=1)
-        >>> first, second = (model.init(jax.random.key(seed)) for seed in (0, 1))
+        >>> first = model.init(jax.random.key(0))
+        >>> spec = bayesin.discover(model.apply, first, data.x_test[:2])
+        >>> second = bayesin.permute(first, spec, {group: range(n)[::-1] for group, n in spec.sizes.items()})
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     bayesin.report(first, second, model, data, folder, key=jax.random.key(2), taus=3).name
         'report.html'

@@ -108,7 +108,8 @@ def _marks(artist: Any, axes: Any) -> Iterator[dict[str, Any]]:
         }
         yield look | _points(axes, x, y)
     elif kind == "Ellipse":
-        outline = artist.get_patch_transform().transform_path(artist.get_path()).interpolated(8).vertices
+        angles = np.linspace(0, 2 * np.pi, 65)  # its path is made of Bézier curves, whose corners are no outline
+        outline = artist.get_patch_transform().transform(np.stack((np.cos(angles), np.sin(angles)), -1))
         yield {"kind": "line", "colour": _colour(artist.get_edgecolor()), "dash": "solid"} | _points(axes, *outline.T)
     elif kind == "AxesImage":
         left, right, bottom, top = artist.get_extent()

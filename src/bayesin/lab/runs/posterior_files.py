@@ -213,7 +213,7 @@ def dataset_of(choice: ModelChoice, *files: PosteriorFile, needed: bool = True) 
     """
     named = {file.run_data.identity: file for file in files if file.run_data is not None}
     if choice.data is None and len(named) > 1:
-        names = " and ".join(file.run_data.name for file in named.values() if file.run_data)
+        names = " and ".join(str(file.run_data) for file in named.values() if file.run_data)
         raise ConfigError(f"the posteriors were trained on different data ({names}); --data says which to use")
     file = next(iter(named.values()), None)
     about = RunData(choice.data, None) if choice.data is not None else None if file is None else file.run_data

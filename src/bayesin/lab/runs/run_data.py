@@ -28,6 +28,12 @@ class RunData:
     limit: int | None = None
     normalise: Any = "standard"
 
+    def __str__(self) -> str:
+        limit = "" if self.limit is None else f", limit {self.limit:,}"
+        normalise = "" if self.normalise == "standard" else f", normalise {self.normalise}"
+        content = f", content {self.content[:8]}" if self.content and is_data_file(self.name) else ""
+        return f"{self.name}{limit}{normalise}{content}"
+
     @property
     def identity(self) -> tuple[Any, ...]:
         """What two runs on the same data have in common, wherever each found them."""

@@ -79,18 +79,21 @@ def mixing_numbers(mixing: ChainDiagnostics) -> dict[str, Any]:
 
 
 def mixing_table(numbers: Mapping[str, Any]) -> tuple[str, list[str], list[list[str]]]:
-    """Title, columns and rows of the same, as people read them."""
+    """Title, columns and rows of the same, as people read them; in brackets, what independent draws exceed rarely."""
     answer = "they visit one basin" if numbers["one_basin"] else "not mixed"
     rows = [
         [
             name,
-            *(_fixed(part[which], 3) for which in ("rhat_median", "median_bound", "rhat_max", "rhat_bound")),
+            *(
+                f"{_fixed(part[rhat], 3)} ({_fixed(part[bound], 3)})"
+                for rhat, bound in (("rhat_median", "median_bound"), ("rhat_max", "rhat_bound"))
+            ),
             *(_fixed(part[which], 0) for which in ("ess_median", "ess_min")),
         ]
         for name, part in numbers["parts"].items()
     ]
-    columns = ["of", "median R-hat", "independent", "largest R-hat", "independent", "median ESS", "smallest"]
-    return f"Chains modulo symmetry: {answer}", columns, rows
+    columns = ["of", "median R-hat", "largest R-hat", "median ESS", "least ESS"]
+    return f"Chains modulo symmetry: {answer} (in brackets: the bound of independent draws)", columns, rows
 
 
 def _fixed(value: float | None, digits: int) -> str:

@@ -40,7 +40,7 @@ function panelPlot(panel, colours) {
 }
 
 // A phone has no room for a long name on one line.
-const folded = (text) => (narrow() ? plain(text).replace(/(.{14,22}?)[ ]/g, "$1<br>") : plain(text));
+const folded = (text) => (narrow() ? plain(text).replace(/(.{14,22}?)[ ]/g, "$1<br>") : plain(text).replaceAll("\n", "<br>"));
 
 function panelAxis(one, colours) {
   const ends = one.scale === "log" ? one.range.map(Math.log10) : one.range;

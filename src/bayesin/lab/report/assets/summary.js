@@ -32,6 +32,7 @@ function heroFigure(run, state) {
 const COMPARED = [
   { title: "Barriers", has: firstSet, row: barrierRow },
   { title: "Many samples in one Gaussian", has: (run) => ((run.compact || {}).scores || []).length, row: compactRow },
+  { title: "Predictions", has: (run) => !run.compact && ((run.evaluation || {}).rows || []).length, row: evaluationRow },
   { title: "Claims", has: (run) => (run.claims || []).length, row: claimsRow },
 ];
 
@@ -62,7 +63,12 @@ function compactRow(run) {
   return { "prediction of": score.name, agreement: percent(score.agreement), "total variation": fixed(score.total_variation, 4), accuracy: percent(score.accuracy) };
 }
 
+function evaluationRow(run) {
+  const { columns, rows } = run.evaluation;
+  return { of: rows.length > 1 ? `${rows[0].name} (first of ${rows.length})` : rows[0].name, ...Object.fromEntries(columns.slice(0, 3).map((column, at) => [column, rows[0].values[at]])) };
+}
+
 function claimsRow(run) {
-  const counts = Object.keys(VERDICTS).map((verdict) => [verdict, run.claims.filter((one) => one.verdict === verdict).length]);
+  const counts = Object.keys(VERDICTS).map((verdict) => [verdict, run.claims.filter((one) => one.verdict === verdict).length]).filter(([, count]) => count);
   return Object.fromEntries(counts.map(([verdict, count]) => [verdict, String(count)]));
 }
