@@ -527,8 +527,8 @@ def feature_pairs(cost: Cost, target: Marginals, source: Marginals, path: str) -
     """Returns the pairs of one tensor, after checking that each has the tensor's shape."""
     if not hasattr(cost, "features"):
         return []
-    found = cost.features(target, source)
-    listed = list(found) if isinstance(found, Iterable) and getattr(found, "ndim", 1) else [found]
+    found: Any = cost.features(target, source)  # of a function of the user's, whatever it returns
+    listed: list[Any] = list(found) if isinstance(found, Iterable) and getattr(found, "ndim", 1) else [found]
     if any(not hasattr(pair, "__len__") or getattr(pair, "ndim", 1) == 0 or len(pair) != 2 for pair in listed):
         raise ConfigError(
             f"the features of cost '{name_of(cost)}' for '{path}' are {found!r:.60}; return a list of pairs of "

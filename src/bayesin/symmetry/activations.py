@@ -20,6 +20,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ..errors import ModelError
@@ -275,7 +276,7 @@ class _Flow:
 
 def _numbers(value: Any) -> np.ndarray:
     """A value as numbers; a random key, which a recurrent network may carry, as the integers behind it."""
-    is_key = jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)
+    is_key = jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
     return np.asarray(jax.random.key_data(value) if is_key else value)
 
 
