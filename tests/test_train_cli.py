@@ -59,11 +59,11 @@ def test_misuse_is_one_line(tmp_path, capsys, flags, words):
 def test_the_help_groups_flags_by_method(capsys):
     with pytest.raises(SystemExit):
         main(["train", "--help"])
-    titled = re.split(r"^\W*([\w-]+) options\W*$", capsys.readouterr().out, flags=re.M)[1:]
+    titled = re.split(r"^\W*(\w[\w, ]*) options\W*$", capsys.readouterr().out, flags=re.M)[1:]
     groups = zip(titled[::2], titled[1::2], strict=True)
     flags = {title: set(re.findall(r"^[│ ]*(--[\w-]+)", text, re.M)) for title, text in groups}
-    assert "--prior-variance" in flags["every-method"]
-    trained = next(flags[title] for title in flags if title.startswith("VI-and-Ensemble"))
+    assert "--prior-variance" in flags["every method"]
+    trained = next(flags[title] for title in flags if title.startswith("VI, Ensemble"))
     assert {"--epochs", "--members"} <= trained
     assert "--initial-std" in flags["VI"] and "--chains" in flags["HMC"]
     assert not flags["VI"] & flags["HMC"]

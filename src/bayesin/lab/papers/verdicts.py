@@ -35,8 +35,14 @@ def format_mean_std(values: Iterable[float], digits: int = 3, *, count: bool = T
 
 def barrier_values(pairs: Sequence[Record], kind: str, part: str = "test") -> list[float]:
     """Barriers of the pairs that have one, "naive", "aligned" or "rescaled", in nats."""
-    curves = [pair["numbers"].get(kind, {}) for pair in pairs]
+    curves = [_curves(pair, kind) for pair in pairs]
     return [curve[part]["value"] for curve in curves if part in curve]
+
+
+def _curves(pair: Record, kind: str) -> Mapping[str, Any]:
+    """The curves of one path by set; records of pairs that were measured without a rescaled path lack that alone."""
+    numbers = pair["numbers"]
+    return numbers.get(kind, {}) if kind == "rescaled" else numbers[kind]
 
 
 def accuracies(pairs: Sequence[Record]) -> list[float]:
@@ -81,7 +87,7 @@ Rule = Callable[[Barriers], tuple[Verdict, str]]
 
 def barriers_of(pairs: Sequence[Record], part: str = "test", path: str = "aligned") -> Barriers:
     """What was measured on one set of the pairs that have this path, "aligned" or "rescaled"."""
-    pairs = [pair for pair in pairs if part in pair["numbers"].get(path, {})]
+    pairs = [pair for pair in pairs if part in _curves(pair, path)]
     naive, aligned = (barrier_values(pairs, kind, part) for kind in ("naive", path))
     curves = [[pair["numbers"][kind].get(part, {}) for kind in ("naive", path)] for pair in pairs]
     noise = [(of_naive.get("standard_error"), of_aligned.get("standard_error")) for of_naive, of_aligned in curves]
@@ -105,7 +111,7 @@ def findings_of_rescaled(cases: Mapping[str, Sequence[Record]], rule: Rule | Non
 
 
 def _test_curves(pairs: Sequence[Record], kind: str) -> list[Record]:
-    curves = [pair["numbers"].get(kind, {}) for pair in pairs]
+    curves = [_curves(pair, kind) for pair in pairs]
     return [curve["test"] for curve in curves if "test" in curve]
 
 
