@@ -1,11 +1,11 @@
 """Inference: every fit takes (key, model, data, settings) and returns a `Fit`."""
 
-from .chains import ChainDiagnostics as ChainDiagnostics
-from .chains import chains_of as chains_of
-from .chains import compare_chains as compare_chains
-from .chains import diagnose_chains as diagnose_chains
-from .chains import predictions_of as predictions_of
-from .chains import warn_unmixed as warn_unmixed
+from .chain_diagnostics import ChainDiagnostics as ChainDiagnostics
+from .chain_diagnostics import chains_of as chains_of
+from .chain_diagnostics import compare_chains as compare_chains
+from .chain_diagnostics import diagnose_chains as diagnose_chains
+from .chain_diagnostics import predictions_of as predictions_of
+from .chain_diagnostics import warn_unmixed as warn_unmixed
 from .elbo import elbo_loss as elbo_loss
 from .elbo import kl_divergence as kl_divergence
 from .ensemble import Ensemble as Ensemble

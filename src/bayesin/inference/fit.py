@@ -11,7 +11,7 @@ from ..likelihoods import Likelihood
 from ..posteriors import Posterior, Samples
 
 if TYPE_CHECKING:
-    from .chains import ChainDiagnostics
+    from .chain_diagnostics import ChainDiagnostics
 
 Row = dict[str, np.ndarray | float | int]
 Trace = dict[str, np.ndarray]  # column -> one entry for each row, and for each member where members differ

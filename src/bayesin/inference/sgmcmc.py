@@ -31,7 +31,7 @@ from ..errors import ConfigError
 from ..inputs import count_of, take
 from ..models import Model
 from ..posteriors import Samples
-from .chains import PROBED, diagnose_fit, warn_unmixed
+from .chain_diagnostics import PROBED, diagnose_fit, warn_unmixed
 from .fit import Fit, Progress, Trace
 from .flat_parameters import FlatLayout
 from .iterates import Iterates, keep_iterates, with_optimiser

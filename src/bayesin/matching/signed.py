@@ -18,10 +18,10 @@ import numpy as np
 
 from ..errors import ConfigError
 from ..symmetry import Layout, Perms, Signs
-from .costs import Marginals, feature_pairs, name_of
+from .costs import feature_pairs, name_of
 from .families import FlatPerms
 from .nested import solve_family
-from .problem import Problem, objective
+from .problem import Problem, as_marginals, objective
 from .search import ROUNDING, DescentResult
 
 
@@ -228,7 +228,7 @@ def _tensors(problem: Problem) -> list[_Tensor]:
         )
     tensors = []
     for piece, target, source in problem.marginals:
-        ours, theirs = (Marginals(side[0], side[1] if len(side) > 1 else None) for side in (target, source))
+        ours, theirs = as_marginals(target), as_marginals(source)
         pairs = feature_pairs(problem.cost, ours, theirs, piece.layout.path)
         turned = feature_pairs(problem.cost, ours, theirs._replace(mean=-theirs.mean), piece.layout.path)
         for (left, right), (_, other) in zip(pairs, turned, strict=True):

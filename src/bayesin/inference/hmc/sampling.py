@@ -29,7 +29,7 @@ from ...models import Model, has_training_mode
 from ...posteriors import Samples
 from ...store import checksum, key_numbers
 from ...trees import Tree, check_same_structure, flatten, map_with_path, unflatten
-from ..chains import diagnose_fit, warn_unmixed
+from ..chain_diagnostics import diagnose_fit, warn_unmixed
 from ..fit import Fit, Progress, Trace, trace_of
 from ..mixing import USUAL, effective_sample_size, mixing_of, split_rhat
 from ..priors import Prior, checked_moments
