@@ -53,7 +53,7 @@ class LabelFit:
         # In units of each unit's own spread all steps are of one size.
         fitted = [(jnp.zeros_like(spread), jnp.zeros_like(spread)) for spread in spreads]
         state, steps = optimiser.init(fitted), len(self.order)
-        # One program runs all steps; on a CPU, where convolutions in a loop are slow, one step each time.
+        # One program runs all steps; on a CPU, where convolutions in a loop are four times as slow, one step a call.
         together = 1 if jax.default_backend() == "cpu" else steps
         for first in range(0, steps, together):
             part = np.arange(first, first + together), self.order[first : first + together]
@@ -85,6 +85,8 @@ def _steps(program: _Program) -> tuple[Any, optax.GradientTransformation]:
                 updates, state = optimiser.update(gradient, state, fitted)
             return (optax.apply_updates(fitted, updates), state), None  # pyright: ignore[reportReturnType]
 
+        if len(part[0]) == 1:
+            return step((fitted, state), (part[0][0], part[1][0]))[0]
         return jax.lax.scan(step, (fitted, state), part)[0]
 
     return run, optimiser
