@@ -420,11 +420,11 @@ REMEDIES = Reproduction(
         "ResNet20: gradient descent 0.05, warm-up 500, clipping, cosine, bfloat16, no augmentation; 80 epochs with "
         "LayerNorm (60 with 64 features), 60 with FilterResponseNorm; the transformer likewise, 60 epochs",
         "networks see all but 2,000 training examples; 1,000 of those choose the remedy and fit temperatures",
-        "activations and rescaling, outputs included, from 2,000 unlabelled training images, 2 draws (MLPs 8); the fit "
-        "by Adam at every τ and at both ends, of the path without a matching too: from 48,000 labelled images in "
-        "1,000 steps for ResNet20 (but 16 features) and converged MLPs on CIFAR, else from 10,000 in 300",
-        "32 draws on 3 τ (16 features and transformer 5, MLPs 9), in the precision of training; three pairs that share "
-        "no posterior",
+        "activations and rescaling, outputs included, from 2,000 unlabelled training images, 2 draws (MLPs 8)",
+        "the fit by Adam at every τ and at both ends, of the path without a matching too: from 48,000 labelled "
+        "images in 1,000 steps for ResNet20 (but 16 features) and converged MLPs on CIFAR, else from 10,000 in 300",
+        "32 draws on 3 τ (16 features and transformer 5, MLPs 9), in the precision of training; three pairs that "
+        "share no posterior",
         "reached or missed: a standard error over pairs below or above the goal",
     ),
     size=(8.6, 16.0),
