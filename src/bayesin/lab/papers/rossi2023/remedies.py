@@ -226,6 +226,7 @@ class Column(NamedTuple):
     points: np.ndarray  # of accuracy lost
     calibrated: np.ndarray  # nats, with a temperature for every τ
     held_out: np.ndarray  # nats
+    above_trained: np.ndarray  # nats above the ends as they were trained, whatever was fitted to labels
 
 
 def columns(of_case: Sequence[Record]) -> dict[tuple[str, str], Column]:
@@ -240,20 +241,22 @@ def columns(of_case: Sequence[Record]) -> dict[tuple[str, str], Column]:
     for matching in MATCHINGS:
         for path in PATHS:
             curves = {
-                pair: record[0]["numbers"][path]
+                pair: record[0]["numbers"]
                 for pair in naive
                 if (record := _with(pairs[pair], matching)) and path in record[0]["numbers"]
             }
             if curves and len(curves) == len(naive):
-                found[matching, path] = Column(
-                    *(np.array(part) for part in zip(*(_numbers(curves[p], naive[p]) for p in naive), strict=True))
-                )
+                rows = (_numbers(curves[pair][path], naive[pair], curves[pair]["geodesic"]) for pair in naive)
+                found[matching, path] = Column(*(np.array(part) for part in zip(*rows, strict=True)))
     return found
 
 
-def _numbers(curve: Mapping[str, Any], naive: Mapping[str, Any]) -> tuple[float, ...]:
+def _numbers(curve: Mapping[str, Any], naive: Mapping[str, Any], trained: Mapping[str, Any]) -> tuple[float, ...]:
     share = curve["value"] / max(naive["value"], 1e-12)
-    return share, curve["value"], 100 * curve["accuracy_drop"], curve["calibrated_value"], curve["held_out_value"]
+    first, last, taus = trained["nll"][0], trained["nll"][-1], np.array(curve["taus"])
+    above = float(np.max(np.array(curve["nll"]) - (first + taus * (last - first))))
+    points = 100 * curve["accuracy_drop"]
+    return share, curve["value"], points, curve["calibrated_value"], curve["held_out_value"], above
 
 
 def _with(records: Iterable[Record], matching: str) -> list[Record]:
@@ -362,7 +365,7 @@ def _accuracy(of_case: Sequence[Record]) -> float:
 
 def table(records: Sequence[Record]) -> list[list[str]]:
     head = ["network", "pairs", "test accuracy (%)", "matching", "path", "left (%)", "nats", "points lost"]
-    rows = [[*head, "calibrated nats", "held-out nats"]]
+    rows = [[*head, "calibrated nats", "held-out nats", "above trained ends"]]
     for title, of_case in grouped(of_kind(records, "remedy"), _case_of).items():
         found = columns(of_case)
         for (matching, path), column in found.items():
@@ -374,6 +377,7 @@ def table(records: Sequence[Record]) -> list[list[str]]:
                     (column.points, 1),
                     (column.calibrated, 3),
                     (column.held_out, 3),
+                    (column.above_trained, 3),
                 )
             ]
             chosen = " (chosen)" if (matching, path) == _chosen(found) else ""
