@@ -250,7 +250,7 @@ def _match_each(
 
     def match(flat: dict[str, np.ndarray]) -> Perms:
         similarity = sum(ours @ theirs.T for ours, theirs in zip(target, rows.pieces(flat), strict=True))
-        return _best_order(spec, similarity, spec.identity(), {})
+        return _best_order(spec, np.asarray(similarity), spec.identity(), {})
 
     for group in _batched(each_member(samples), 4 * (os.cpu_count() or 1)):
         yield from pool.map(match, group)
