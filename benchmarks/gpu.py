@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ import jax
 import numpy as np
 
 from _align_problems import mlp_spec, random_gaussian, random_point, resnet20_spec
+from _resnet_variants import network
 from bayesin import VI, fit_vi
 from bayesin.matching import Similarities, costs, descend, pose
 from bayesin.models import build
@@ -65,6 +67,7 @@ def rows(tiny: bool) -> Iterator[Row]:
     yield "ResNet20, float32, gradient of one network alone", lambda: gradient(tiny)
     yield "ResNet20, float32, kernels of that gradient", lambda: kernels(tiny)
     yield "ResNet20, float32, limits of that gradient", lambda: limits(tiny)
+    yield "ways to write ResNet20, bfloat16, gradient of one network alone", lambda: ways(tiny)
 
 
 def many(tiny: bool) -> str:
@@ -104,6 +107,53 @@ def kernels(tiny: bool) -> str:
     """What the gradient's time goes to, by the profiler: kernels of the device, grouped."""
     program, params, length = _gradient_steps(tiny)
     jax.block_until_ready(program(params))
+    return _profile(program, params, length)
+
+
+def ways(tiny: bool) -> str:
+    """The same gradient with its convolutions and norms written otherwise, each timed and profiled."""
+    named = {
+        "as it is, float32": None,
+        "as it is": None,
+        "packed to 64 channels": network("packed"),
+        "packed to 64, one-pass norm": network("packed", "one_pass"),
+        "packed to 64, norm as a kernel": network("packed", "kernel"),
+        "norm as a kernel": network("plain", "kernel"),
+        "packed to 32, norm as a kernel": network("packed", "kernel", fill=32),
+    }
+    clock = time.perf_counter()
+
+    def compiled(name: str) -> Any:
+        try:
+            dtype = np.float32 if "float32" in name else jax.numpy.bfloat16
+            program, params, length = _gradient_steps(tiny, named[name], dtype)
+            return program.lower(params).compile(), params, length
+        except Exception as error:  # a way that this machine cannot compile must not hide the others
+            return f"{type(error).__name__}: {str(error)[:300]}"
+
+    with ThreadPoolExecutor(len(named)) as pool:
+        programs = dict(zip(named, pool.map(compiled, named), strict=True))
+    print(f"  compiled after {time.perf_counter() - clock:.0f} s", flush=True)
+    reference = None
+    for name, found in programs.items():
+        if isinstance(found, str):
+            print(f"  {name}: {found}", flush=True)
+            continue
+        program, params, length = found
+        moved = jax.block_until_ready(program(params))
+        change = np.concatenate(
+            [np.ravel(a - b) for a, b in zip(*map(jax.tree.leaves, (moved, params)), strict=True)]
+        )
+        reference = change if reference is None else reference
+        off = np.linalg.norm(change - reference) / np.linalg.norm(reference)
+        best = min(_seconds(lambda: jax.block_until_ready(program(params))) for _ in range(2 if tiny else 4))  # noqa: B023
+        spent = _profile(program, params, length)
+        print(f"  {name}: {1e3 * best / length:.2f} ms a step, {off:.1%} from the first; {spent}", flush=True)
+    return f"{time.perf_counter() - clock:.0f} s in all"
+
+
+def _profile(program: Any, params: Any, length: int) -> str:
+    """Milliseconds of a step by kind of kernel."""
     spent: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as folder:
         with jax.profiler.trace(folder):
@@ -136,14 +186,16 @@ def limits(tiny: bool) -> str:
     )
 
 
-def _gradient_steps(tiny: bool) -> tuple[Any, Any, int]:
+def _gradient_steps(tiny: bool, apply: Any = None, dtype: Any = np.float32) -> tuple[Any, Any, int]:
     """A compiled loop of plain gradient steps, its parameters, and its length."""
-    shape, batch, length = ((8, 8, 3), 20, 2) if tiny else ((32, 32, 3), 500, 50)
+    shape, batch, length = ((8, 8, 3), 20, 2) if tiny else ((32, 32, 3), 500, 30)
     model = build("resnet20", shape, 10, width=4 if tiny else 16)
     x, y = _data(batch, shape)
+    apply = apply or model.apply
 
     def loss(params):
-        return -jax.nn.log_softmax(model.apply(params, x))[np.arange(batch), y].mean()
+        outputs = apply(jax.tree.map(lambda w: w.astype(dtype), params), x.astype(dtype))
+        return -jax.nn.log_softmax(outputs)[np.arange(batch), y].mean()
 
     def step(params, _):
         slope = jax.grad(loss)(params)

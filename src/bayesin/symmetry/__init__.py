@@ -25,6 +25,7 @@ from .permute import permute as permute
 from .permute import transpositions as transpositions
 from .picture import drawing as drawing
 from .picture import picture as picture
+from .spec import Axis as Axis
 from .spec import Factor as Factor
 from .spec import Perms as Perms
 from .spec import PermutationSpec as PermutationSpec
