@@ -12,12 +12,16 @@ from bayesin import (
     PermutationSpec,
     Samples,
     align,
+    barrier,
     costs,
     discover,
     geodesic,
+    load_posterior,
     merge,
     permute,
     rescale,
+    save_posterior,
+    verify,
 )
 from bayesin.errors import ConfigError, DataError, ModelError, PosteriorError
 from bayesin.rescaling import units
@@ -194,13 +198,61 @@ def without_bias(p, x):
 
 
 BARE = {"w0": np.ones((6, 5), np.float32), "w1": np.ones((5, 4), np.float32)}
+
+
+def bare_net(seed, scale):
+    rng = np.random.default_rng(seed)
+    return {name: jnp.asarray(scale * rng.normal(size=leaf.shape), jnp.float32) for name, leaf in BARE.items()}
+
+
+@pytest.mark.parametrize("tau", [0.25, 0.5])
+def test_units_without_parameters_of_their_own_are_mapped_inside_the_network_in_closed_form(tau):
+    """Of a layer without a bias: gain and bias stand behind it, and outputs, which have none either, stay."""
+    p, q = bare_net(0, 1.0), bare_net(1, 2.0)
+    plain = geodesic(p, q)
+    path = rescale(plain, without_bias, X, key=KEY, samples=0)
+    found, inner = path(tau), plain(tau).mean
+    values = [np.asarray(X, np.float64) @ np.asarray(net["w0"], np.float64) for net in (p, q, inner)]
+    (mean0, mean1, mean), (std0, std1, std) = (
+        [f(v) for v in values] for f in (lambda v: v.mean(0), lambda v: v.std(0))
+    )
+    gain = ((1 - tau) * std0 + tau * std1) / std
+    bias = (1 - tau) * mean0 + tau * mean1 - gain * mean
+    np.testing.assert_allclose(found.mean["units"]["0"]["gain"], gain, rtol=1e-4)
+    np.testing.assert_allclose(found.mean["units"]["0"]["bias"], bias, rtol=1e-3, atol=1e-4)
+    outputs = np.maximum(gain * values[2] + bias, 0) @ np.asarray(inner["w1"])
+    np.testing.assert_allclose(path.apply(found.mean, X), outputs, rtol=1e-3, atol=1e-3)
+    for name, leaf in inner.items():
+        np.testing.assert_array_equal(found.mean["network"][name], leaf)
+
+
+def test_ends_of_a_path_that_is_corrected_inside_compute_what_they_did_and_points_are_posteriors(tmp_path):
+    p, q = bare_net(0, 1.0), bare_net(1, 2.0)
+    path = rescale(geodesic(p, q), without_bias, X, key=KEY, samples=0)
+    for tau, end in ((0.0, p), (1.0, q)):
+        np.testing.assert_array_equal(path.apply(path(tau).mean, X), without_bias(end, X))
+    verify(path.apply, path(0.5).mean, X, path.spec, key=KEY)
+    turned = path(0.5).permute(path.spec, path.spec.random(KEY))
+    np.testing.assert_allclose(path.apply(turned.mean, X), path.apply(path(0.5).mean, X), rtol=1e-4, atol=1e-4)
+    save_posterior(tmp_path / "middle.safetensors", path(0.5))
+    again = load_posterior(tmp_path / "middle.safetensors")
+    np.testing.assert_array_equal(again.mean["units"]["0"]["gain"], path(0.5).mean["units"]["0"]["gain"])
+    assert barrier(path, path.apply, (X, Y), key=KEY, taus=3).value >= 0
+    learnt = rescale(geodesic(p, q), without_bias, X, key=KEY, samples=0, labels=Y, steps=2)
+    assert float(jnp.abs(learnt(0.0).mean["units"]["0"]["gain"] - 1).max()) > 1e-3
+
+
 LINE = geodesic(P, Q)
 
 
 @pytest.mark.parametrize(
     "make, error, message",
     [
-        (lambda: rescale(geodesic(BARE, BARE), without_bias, X, key=KEY), ModelError, "give each layer a bias"),
+        (
+            lambda: merge([BARE, BARE], discover(without_bias, BARE, X[:2]), key=KEY, apply=without_bias, x=X),
+            ModelError,
+            "give each layer a bias",
+        ),
         (lambda: rescale(LINE, networks.apply, X[:1], key=KEY), DataError, "batch first"),
         (lambda: rescale(LINE, networks.apply, X, key=KEY, samples=-1), ConfigError, "samples starts at 0"),
         (

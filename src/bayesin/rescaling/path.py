@@ -8,12 +8,14 @@ standard deviation over data are those of the two ends, interpolated:
     mean_τ = (1 − τ) mean_0 + τ mean_1        spread_τ = (1 − τ) spread_0 + τ spread_1
 
 The map is folded into parameters (`symmetry/unit_maps.py`), stds scaled along, so that a point of the path is a
-posterior like any other. A site that has no parameters of its own, such as the sum of a residual stream, follows from
-those that have. Correcting one site changes what comes after it, so they are corrected one after the other, in the
-order of evaluation, each measured after those before it: all at once overshoots, and left a ResNet20 worse than it
-was. One pass does that where all inputs and draws fit into memory at once (`one_pass.py`). It is exact where a map
-acts at its site alone, which a second pass over the result checks; else, and where memory does not suffice, there is
-a pass for each site. The data need no labels. The ends are left as they are, to the bit.
+posterior like any other. Where a layer has no such parameters the map stands inside the network (`correction.py`),
+and its numbers are parameters of the points. A site without parameters of its own in a group that has some elsewhere,
+such as the sum of a residual stream, follows from those that have. Correcting one site changes what comes after it,
+so they are corrected one after the other, in the order of evaluation, each measured after those before it: all at
+once overshoots, and left a ResNet20 worse than it was. One pass does that where all inputs and draws fit into
+memory at once (`one_pass.py`). It is exact where a map acts at its site alone, which a second pass over the result
+checks; else, and where memory does not suffice, there is a pass for each site. The data need no labels. The ends are
+left as they are, to the bit.
 
 With labels the same maps are then fitted to the loss, some 0.3 % of the parameters; so are those of the ends, lest a
 path seem better than its ends for having been trained.
@@ -36,17 +38,24 @@ from ..posteriors import Gaussian, Posterior
 from ..randomness import PRNGKey
 from ..symmetry import PermutationSpec
 from ..trees import Tree
+from .correction import corrected_where_needed
 from .label_fit import LabelFit
-from .units import Network, UnitMoments, network_of, weighted
+from .units import Network, UnitMoments, checked, network_of, weighted
 
 Path = Callable[[float], Any]
 
 
 class Rescaled:
-    """A rescaled path, a function of τ; made by `rescale`. Points are computed when asked for and then kept."""
+    """A rescaled path, a function of τ; made by `rescale`. Points are computed when asked for and then kept.
 
-    def __init__(self, path: Path, network: Network, fit: LabelFit | None):
-        self.path, self._network, self._fit = path, network, fit
+    `apply` evaluates its points, and `spec` has their groups. Where units have no parameters that could map them
+    it is the network with a gain and a bias for each, and points have them beside the network's own parameters; else
+    it is the network itself.
+    """
+
+    def __init__(self, path: Path, network: Network, spec: PermutationSpec, fit: LabelFit | None):
+        self.path, self.apply, self.spec = path, network.apply, spec
+        self._network, self._fit = network, fit
         self._ends = [as_gaussian(path(tau)) for tau in (0.0, 1.0)]
         self._moments = [network.moments(end) for end in self._ends]
         self._points: dict[float, Gaussian] = {}
@@ -86,6 +95,9 @@ def rescale(
 ) -> Rescaled:
     """Returns the path on which every unit has the mean and spread that the two ends have there, interpolated.
 
+    Evaluate it by its own `apply`: where a layer has no parameters that could map its units, its points have a gain
+    and a bias for each unit beside the parameters of the network.
+
     Args:
         path: from `geodesic`, or any function of τ that gives mean-field Gaussians or points.
         apply: the network, `apply(params, x)`.
@@ -100,7 +112,7 @@ def rescale(
         compute: what the network computes in while it is fitted; best that of its training.
 
     Raises:
-        ModelError: a group has no parameters that could rescale it; says which.
+        ModelError: no value inside the network shows a group, as where its units are inside a loop.
         PosteriorError: the path goes through something else than Gaussians and points.
 
     Example:
@@ -119,6 +131,8 @@ def rescale(
     """
     if steps < 1 or batch < 1:
         raise ConfigError(f"steps and batch start at 1, not {steps} and {batch}")
+    apply, x, spec = checked(apply, as_gaussian(path(0.0)).mean, x, spec, key, samples)
+    path, apply, spec = corrected_where_needed(path, apply, x, spec)
     mean = as_gaussian(path(0.0)).mean
     network = network_of(apply, mean, x, spec, key, samples)
     fit = None
@@ -129,7 +143,7 @@ def rescale(
         chosen = as_likelihood(likelihood)
         check_outputs(chosen, network.apply, mean, (network.x, labels))
         fit = LabelFit(network, labels, steps, batch, chosen, compute)
-    return Rescaled(path, network, fit)
+    return Rescaled(path, network, spec, fit)
 
 
 def rescale_middle(
@@ -146,6 +160,7 @@ def rescale_middle(
 
     Half-way between two that is what `rescale` gives at τ = ½.
     """
+    apply, x, spec = checked(apply, middle.mean, x, spec, key, samples)
     network = network_of(apply, middle.mean, x, spec, key, samples)
     moments = [network.moments(as_gaussian(member)) for member in members]
     return network.rescaled(middle, weighted(moments, [1 / len(moments)] * len(moments)))

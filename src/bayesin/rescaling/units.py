@@ -130,17 +130,23 @@ def mapped(posterior: Gaussian, maps: Maps, spec: PermutationSpec, unit_maps: tu
     )
 
 
-def network_of(
+def checked(
     apply: Apply, params: Tree, x: Any, spec: PermutationSpec | None, key: PRNGKey, samples: int
-) -> Network:
-    """The network on these inputs, which are checked."""
+) -> tuple[Apply, np.ndarray, PermutationSpec]:
+    """The network, inputs and groups of a rescaling, discovered where they are not given."""
     check_key(key)
     if samples < 0:
         raise ConfigError(f"samples starts at 0, not {samples}")
     apply, x = hashable(apply), np.asarray(x)
     if x.ndim < 2 or len(x) < 2:
         raise DataError(f"rescaling needs some inputs, batch first, not an array of shape {x.shape}")
-    spec = discover(apply, params, x[:2]) if spec is None else spec
+    return apply, x, discover(apply, params, x[:2]) if spec is None else spec
+
+
+def network_of(
+    apply: Apply, params: Tree, x: np.ndarray, spec: PermutationSpec, key: PRNGKey, samples: int
+) -> Network:
+    """The network with its outputs as a group of units, where parameters map them."""
     whole = with_outputs(spec, apply, params, x[:2])
     if whole != spec:
         with suppress(ModelError):  # outputs without a bias stay as they are
