@@ -176,7 +176,8 @@ def draw(figure: Any, records: Sequence[Record]) -> None:
                     places, means = [*places, place], [*means, shares.mean()]
             label = COSTS_COMPARED[cost]  # pyright: ignore[reportArgumentType]
             axis.plot(means, places, linestyle="", markersize=5, label=label, **look)
-        axis.set(xlabel="left of the naive barrier (%)", title=title, xscale="log")
+        axis.set(xlabel="left of the naive barrier (%)", title=title)
+        drawing.log_scale(axis.xaxis)
     drawing.bar_labels(axes[0], list(cases))
     drawing.legend(figure, axes[0])
 

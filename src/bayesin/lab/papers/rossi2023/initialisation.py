@@ -32,6 +32,7 @@ RATIOS = {"smoke": (5.0, 50.0), "cpu": (1.0, 10.0, 100.0), "paper": (1.0, 10.0, 
 VARIANCES = {"smoke": (0.01, 0.05), "cpu": (0.001, 0.1), "paper": (0.001, 0.01, 0.1)}
 VARIANCE = 0.01  # where the epochs vary
 EPOCHS = {"smoke": (10,), "cpu": (10,), "paper": (10, 30, 300)}  # beside those of the preset
+FINENESS = {"smoke": {}, "cpu": {}, "paper": {"samples": 32, "taus": 9}}  # many settings
 HOTTEST = 10.0  # above it the entropy alone blows up the stds
 RESNET = (  # (T / v, v, epochs), in order of value
     *((100.0, 0.01, 40), (10.0, 0.01, 40), (1_000.0, 0.01, 40), (100.0, 0.1, 40)),
@@ -114,7 +115,7 @@ def tasks(scale: str) -> list[Task]:
     mlps += [_mlp(scale, ratio, VARIANCE, epochs=epochs) for epochs in EPOCHS[scale] for ratio in RATIOS[scale]]
     found: list[Task] = []
     for config in mlps:
-        found += [*disjoint_pairs(scale, config), Drift(config)]
+        found += [*disjoint_pairs(scale, config, **FINENESS[scale]), Drift(config)]
     for ratio, variance, epochs in RESNET if scale == "paper" else ():
         settings = {"temperature": _temperature(ratio, variance), "prior_variance": variance, "epochs": epochs}
         pairs = resnet_disjoint_pairs(scale, width=1, **settings)
@@ -291,6 +292,7 @@ def table(records: Sequence[Record]) -> list[list[str]]:
 def draw(figure: Any, records: Sequence[Record]) -> None:
     axes = figure.subplots(1, 3, sharey=True)
     found = points(records)
+    seen = sorted({float(f"{point.ratio:.4g}") for of_network in found.values() for point in of_network})
     for colour, (network, of_network) in zip((drawing.PURPLE, drawing.OCHRE), found.items(), strict=False):
         usual = max(_count(point.epochs for point in of_network).items(), key=lambda item: (item[1], item[0]))[0]
         variances = sorted({point.variance for point in of_network})
@@ -298,18 +300,20 @@ def draw(figure: Any, records: Sequence[Record]) -> None:
             chosen = [point for point in of_network if point.variance == variance and point.epochs == usual]
             label = f"{network}, v = {variance:g}"
             _line(axes[0], [p.ratio for p in chosen], chosen, color=colour, marker=marker, label=label)
-        ratios = sorted({float(f"{point.ratio:.4g}") for point in of_network})
         base = max(_count(point.variance for point in of_network).items(), key=lambda item: item[1])[0]
-        for shade, (marker, ratio) in enumerate(zip(LOOKS, ratios, strict=False)):
+        for shade, (marker, ratio) in enumerate(zip(LOOKS, seen, strict=False), 1):
             chosen = [p for p in of_network if np.isclose(p.ratio, ratio, rtol=1e-3) and p.variance == base]
             chosen = sorted(chosen, key=lambda point: point.epochs)
             if len(chosen) > 1:
-                look = {"color": colour, "alpha": 0.35 + 0.65 * (shade + 1) / len(ratios), "marker": marker}
+                look = {"color": colour, "alpha": 0.35 + 0.65 * shade / len(seen), "marker": marker}
                 _line(axes[1], [p.epochs for p in chosen], chosen, **look, label=f"{network}, T/v = {ratio:g}")
         kept = [100 * float(np.mean(point.kept)) for point in of_network]
         _line(axes[2], kept, of_network, color=colour, marker="o", linestyle="", label=network)
     for axis, label in zip(axes, ("T / v", "epochs", "of the initialisation kept (%)"), strict=True):
-        axis.set(xlabel=label, yscale="log", xscale="linear" if axis is axes[2] else "log")
+        drawing.log_scale(axis.yaxis)
+        if axis is not axes[2]:
+            drawing.log_scale(axis.xaxis)
+        axis.set_xlabel(label)
         drawing.legend_inside(axis, fontsize=6)
     axes[0].set_ylabel("left of the barrier after alignment (%)")
 
@@ -337,8 +341,9 @@ INITIALISATION = Reproduction(
     minutes={"smoke": 0.4, "cpu": 12, "paper": 9},
     choices=(
         "MLP on MNIST, T on the KL; T/v from 1 to 1,000 at three variances, T at most 10; 10 to 300 epochs, v = 0.01",
+        "three pairs that share no posterior, 32 draws on 9 τ",
         "ResNet20 with 16 features and LayerNorm on CIFAR-10, bfloat16: six settings, two pairs each, 8 draws on 9 τ",
-        "pairs share no posterior; of the start the weights count that are drawn at random, not biases and gains",
+        "of the start the weights count that are drawn at random, not biases and gains",
     ),
     size=(9.6, 3.2),
     table=table,
