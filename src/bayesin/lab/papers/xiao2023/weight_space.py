@@ -89,7 +89,7 @@ def weight_space(posteriors: Posteriors, key: jax.Array) -> dict[str, Any]:
         "before": {"hmc": hmc, "ensemble": ensemble},
         "after": {"hmc": moved, "ensemble": at_home},
     }
-    gaussians: dict[str, Mapping[str, Gaussian]] = {"before": before, "after": after}
+    gaussians: dict[str, Mapping[str, Any]] = {"before": before, "after": after}
     return {
         "distances": {
             when: {f"{one} and {other}": compared(those[one], those[other]) for one, other in PAIRS}
