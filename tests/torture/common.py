@@ -184,7 +184,7 @@ def foreign(child: Child) -> list[str]:
     """Whether a verb failed in another way than its own."""
     said = child.said
     wrong = [word for word in ("Traceback", "unexpected ") if word in said]
-    return [f"foreign error: {said.strip()[-200:]}"] if wrong else []
+    return [f"foreign error: {said[max(0, said.find(wrong[0]) - 150) :][:500]}"] if wrong else []
 
 
 def dump(path: Path, value: Any) -> None:
