@@ -165,7 +165,10 @@ def compact(
     _check_samples(members.means, spec, paths)
     before = fold(members, spec, identity_of_each(spec, len(members.means)), paths)
     if not np.isfinite(before.spread):
-        raise PosteriorError("a sample holds NaN or an infinity; the fit that made it has diverged")
+        raise PosteriorError(
+            "a sample holds NaN or an infinity, or weights whose squares are beyond float64; "
+            "the fit that made it has diverged, or divide all weights by one large number"
+        )
     if match == "weights":
         matched = _by_weights(members, spec, cost, reference, key, paths, max_rounds, tolerance, on_round)
     else:
