@@ -8,7 +8,6 @@
 Model and data set come from the file's own metadata, else from the run's config.json, else from a `ModelChoice`.
 """
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ from ...errors import ArtifactError, ConfigError, DataError, did_you_mean
 from ...file_sets import check_one_making
 from ...inputs import Inputs, count_of, shapes_of, take
 from ...jaxprs import activation_bytes
-from ...json_files import expect, read_json
+from ...json_files import expect, json_text, read_json
 from ...likelihoods import Categorical, Likelihood, Normal
 from ...models import Model, build, example_input
 from ...posteriors import Samples
@@ -282,9 +281,8 @@ def _own_model(
 
 def _model_identity(about: Mapping[str, Any]) -> str:
     """What tells models apart: of one's own the text, wherever it lies."""
-    return json.dumps(
-        {key: value for key, value in about.items() if key != "name" or "content" not in about}, sort_keys=True
-    )
+    known = {key: value for key, value in about.items() if key != "name" or "content" not in about}
+    return json_text(known, canonical=True)
 
 
 def spec_of(*files: PosteriorFile, path: Path | None = None) -> PermutationSpec | None:
