@@ -17,7 +17,7 @@ from .common import Tally
 
 SMALL = ["--preset", "demo", "--members", "2", "--width", "16", "--epochs", "4"]
 POINTS = ["--data", "points.npz", "--width", "4", "--depth", "1", "--epochs", "20", "--batch", "20"]
-SECONDS = 100  # that a command may take
+SECONDS = 300  # that a command may take
 CONTROLS = ("\x1b", "\x07", "\x9b")
 
 
@@ -93,11 +93,15 @@ def commands(_: int, scratch: Path) -> list[Tally]:
         folder = scratch / name.partition(" ")[0]
         folder.mkdir()
         place, tally = Place(folder, made), Tally(f"red team {name}")
-        attack(place)
+        try:
+            attack(place)
+        except Exception as error:
+            place.problems.append(f"{type(error).__name__}: {error}")
         tally.add(place.problems)
         lines = [line for line in place.said.both.strip().splitlines() if line.strip()]
         tally.note = (lines[-1] if lines else "").removeprefix("bayesin: ").replace(f"{folder}/", "")[:200]
         tallies.append(tally)
+        sys.stderr.write(f"  {name}: {'; '.join(tally.losses) or 'held'}\n")
     return tallies
 
 

@@ -243,8 +243,8 @@ def prepare(
     chunks: ChunkSizes | None = None,
 ) -> Prepared:
     """Checks the data against the network, and puts it on the device in chunks."""
-    if samples < 1:
-        raise ConfigError(f"samples={samples}: at least one draw of the weights is needed")
+    if not 1 <= samples < 1 << 31:
+        raise ConfigError(f"samples={samples}: at least one draw of the weights is needed, and at most 2^31 - 1")
     apply = hashable(apply)
     x, y = _checked_data(data)
     params = _shapes(posterior)

@@ -41,7 +41,10 @@ class Checkpoints:
         self.folder, self.identity = Path(folder).absolute(), identity
         self._manager: Any = None
         probe = write_bytes(self.folder / ".writable", b"")
-        probe.unlink()
+        try:
+            probe.unlink()
+        except OSError as error:
+            raise ArtifactError(f"cannot write {self.folder}: {error.strerror or error}") from error
         for unfinished in self.folder.glob("*.orbax-checkpoint-tmp*"):
             remove_folder(unfinished)
         free = shutil.disk_usage(self.folder).free
