@@ -130,7 +130,7 @@ class Draws:
         return Samples(unflatten({path: leaf.reshape(len(self), *leaf.shape[2:]) for path, leaf in found.items()}))
 
     def _mapped(self, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
-        """A map of a nameless file, which it outlives; its room is taken now, since a page without any ends a process."""
+        """A map of a nameless file, which it outlives; its room is taken now: a page without any ends a process."""
         try:
             with tempfile.TemporaryFile(dir=self.folder) as file:
                 os.posix_fallocate(file.fileno(), 0, max(1, math.prod(shape) * dtype.itemsize))
