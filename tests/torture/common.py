@@ -54,7 +54,7 @@ class Child:
                 self.code = os.waitstatus_to_exitcode(status)
         return self.code
 
-    def wait(self, seconds: float = 240.0) -> int:
+    def wait(self, seconds: float = 600.0) -> int:
         """Waits for the end; a hang is killed and has the code -1000."""
         until = time.monotonic() + seconds
         while self.poll() is None:
@@ -128,7 +128,7 @@ def start(
     return Child(0, log)
 
 
-def run(argv: list[str], log: Path, seconds: float = 240.0, **options: Any) -> Child:
+def run(argv: list[str], log: Path, seconds: float = 600.0, **options: Any) -> Child:
     """Runs a verb to its end."""
     child = start(argv, log, **options)
     child.wait(seconds)

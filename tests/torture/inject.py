@@ -163,10 +163,11 @@ class _Tries:
         for _ in range(2):
             self._reset(self.old)
             self.must(self.command)
-        self.wanted = self._compared()
+        self.wanted, new = self._compared(), _visible(self.folder)
+        self._reset(self.old)
+        self.damaged = whole(self.folder) if self.old.exists() else []  # on purpose, before anything fails
         before = _visible(self.old) if self.old.exists() else {}
-        after = _visible(self.folder)
-        self.changing = {name for name in after if before.get(name) != after[name]}
+        self.changing = {name for name in new if before.get(name) != new[name]}
         self.whole_old = before
 
     def _copied(self) -> int:
@@ -209,7 +210,7 @@ class _Tries:
         """What is wrong with what is there now."""
         from bayesin.file_sets import replaced_already
 
-        problems = whole(self.folder) if self.folder.exists() else []
+        problems = [one for one in (whole(self.folder) if self.folder.exists() else []) if one not in self.damaged]
         if not self.old.exists() or not self.job.together:
             return problems
         now = _visible(self.folder) if self.folder.exists() else {}
