@@ -79,8 +79,8 @@ class Place:
         self.want(all(word in self.said.err for word in words), f"said {self.said.err[-200:]!r}, not {words}")
 
 
-def commands(_: int, scratch: Path) -> list[Tally]:
-    """Every attack of the table, once."""
+def commands(_: int, scratch: Path, numbers: frozenset[int] = frozenset(range(1, 26))) -> list[Tally]:
+    """Every attack of the table, or those of these numbers, once."""
     made = scratch / "made"
     made.mkdir()
     first = Place(made, made)
@@ -90,6 +90,8 @@ def commands(_: int, scratch: Path) -> list[Tally]:
         raise RuntimeError(first.said.both)
     tallies = []
     for name, attack in ATTACKS.items():
+        if int(name.partition(" ")[0]) not in numbers:
+            continue
         folder = scratch / name.partition(" ")[0]
         folder.mkdir()
         place, tally = Place(folder, made), Tally(f"red team {name}")
@@ -213,13 +215,17 @@ def _promised_inputs(place: Place) -> None:
 
 def _escapes(place: Place) -> None:
     spec = {"format": "bayesin-spec", "version": 1}
-    spec |= {"groups": {"\x1b[31mred": 3}, "axes": {"w\x07": [["\x1b[31mred"]]}}
+    spec |= {
+        "groups": {"g0": 3},
+        "parameters": {"w\x07\x1b[31mred": ["g0"]},
+        "why": {"w\x07\x1b[31mred": ["\x1b[2J"]},
+    }
     (place / "spec.json").write_text(json.dumps(spec))
     place.digits("runs/run")
     record = place / "runs" / "run" / "provenance.json"
     failed = {"status": "failed", "error": "\x1b]0;owned\x07"}
     record.write_text(json.dumps(json.loads(record.read_text()) | failed))
-    for line in ("B explain spec.json", "B status runs", "B status runs/run", "B explain runs/run"):
+    for line in ("B explain spec.json", "B status runs", "B status runs/run", "B report runs/run --out page"):
         place.shell(line)
         place.want(not any(mark in place.said.both for mark in CONTROLS), f"{line}: control characters")
 
@@ -281,7 +287,7 @@ def _edited(place: Place) -> None:
     for number, (name, field, value) in enumerate(edits):
         path = place.digits(str(number)) / name
         path.write_text(json.dumps(json.loads(path.read_text()) | {field: value}))
-        for line in (f"B status {number}", f"B report {number} --out page.html"):
+        for line in (f"B status {number}", f"B report {number} --out page-{number}"):
             place.shell(line)
             place.want(place.said.code == 0 or name in place.said.both, f"{name} is not named: {place.said.both}")
 
@@ -289,7 +295,7 @@ def _edited(place: Place) -> None:
 def _links(place: Place) -> None:
     os.symlink("loop", place / "loop")
     for number, name in enumerate(("a\0b", "x" * 5000, "loop")):
-        report = {"format": "bayesin-report", "version": 1, "title": "links", "files": [name]}
+        report = {"format": "bayesin-report", "version": 1, "title": "links", "files": [{"name": name}]}
         (place / str(number)).mkdir()
         (place / str(number) / "report.json").write_text(json.dumps(report))
         place.shell(f"B report {number} --out {number}.html")
@@ -314,7 +320,7 @@ def _no_home(place: Place) -> None:
 
 def _many_groups(place: Place) -> None:
     sizes = {f"g{n}": 1 for n in range(30_000)}
-    spec = {"format": "bayesin-spec", "version": 1, "groups": sizes, "axes": {"w": [[name] for name in sizes]}}
+    spec = {"format": "bayesin-spec", "version": 1, "groups": sizes, "parameters": {"w": [*sizes]}}
     (place / "spec.json").write_text(json.dumps(spec))
     place.shell("B explain spec.json")
     place.refused("spec.json")
