@@ -46,7 +46,7 @@ def moments(
             if is_floating(leaf):
                 if path not in reference:
                     reference[path] = leaf[0].copy()
-                    total[path], squares[path] = np.zeros((2, *leaf.shape[1:]))
+                    total[path], squares[path] = np.zeros(leaf.shape[1:]), np.zeros(leaf.shape[1:])
                 _add_deviations(leaf, reference[path], total[path], squares[path])
     count = len(samples)
     mean, std, widths = dict(first), {path: np.zeros_like(leaf) for path, leaf in first.items()}, []

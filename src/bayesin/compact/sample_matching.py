@@ -263,8 +263,8 @@ def _match_each(
     target = [piece - piece.mean(0) for piece in target]
 
     def match(flat: dict[str, np.ndarray]) -> Perms:
-        similarity = sum(ours @ theirs.T for ours, theirs in zip(target, rows.pieces(flat), strict=True))
-        return _best_order(spec, similarity, spec.identity(), {})
+        products = [ours @ theirs.T for ours, theirs in zip(target, rows.pieces(flat), strict=True)]
+        return _best_order(spec, np.sum(products, 0), spec.identity(), {})
 
     for group in _batched(each_member(samples), 4 * (os.cpu_count() or 1)):
         yield from pool.map(match, group)
