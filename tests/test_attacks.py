@@ -14,6 +14,7 @@ from safetensors.numpy import save_file
 from bayesin.cli.main import main
 from bayesin.cli.output import Output
 from bayesin.errors import ArtifactError
+from bayesin.file_sets import replaced_together
 from bayesin.json_files import parse_json
 from bayesin.lab.report.page import _embed
 from bayesin.lab.runs.own_checkpoints import read_checkpoint
@@ -171,3 +172,26 @@ def test_draws_on_a_disk_without_room_end_in_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(ArtifactError, match=r"cannot write draws to .*No space"):
         found.mapped()
+
+
+def test_what_a_killed_replacement_left_goes_with_the_next(tmp_path):
+    left = tmp_path / ".tmp-1-0a1b2c3d-result" / "kl"
+    left.mkdir(parents=True)
+    (left / "kl.json").write_text("half")
+    with replaced_together(tmp_path) as place:
+        (place / "kl.json").write_text("whole")
+        assert not left.exists() and place.is_dir()
+    assert [path.name for path in tmp_path.iterdir()] == ["kl.json"]
+
+
+def test_the_lock_of_a_dead_process_goes_from_a_task_that_is_done(tmp_path):
+    from bayesin.lab.campaign.perform import _remove_stale_lock
+    from bayesin.locks import locked
+
+    lock = tmp_path / ".lock"
+    lock.write_text("process 7 on elsewhere")
+    _remove_stale_lock(lock)
+    assert not lock.exists()
+    with locked(lock):
+        _remove_stale_lock(lock)
+        assert lock.exists()
