@@ -88,17 +88,18 @@ def t5(layers=6, width=512, heads=8, size=64, hidden=2048, vocabulary=32128, buc
 
 
 def llama(layers=4, width=64, kv_heads=2, queries=2, size=16, hidden=160, vocabulary=200) -> PermutationSpec:
-    """Llama with grouped queries: rotations tie the query-key dimensions, values share a head among their queries."""
+    """Llama: rotations tie the query-key dimensions; queries that are grouped share the values of a head."""
     spec = _Spec(s=width)
     spec.axes |= {"embed": [str(vocabulary), "s"], "head": ["s", str(vocabulary)], "norm": ["s"]}
     for layer in range(layers):
         h, u, v = (f"l{layer}.{name}" for name in ("h", "u", "v"))
-        spec.sizes |= {h: kv_heads, f"{u}[{h}]": queries, f"{v}[{h}]": size}
+        spec.sizes |= {h: kv_heads, f"{v}[{h}]": size} | ({f"{u}[{h}]": queries} if queries > 1 else {})
+        head = f"{h} * {u}[{h}]" if queries > 1 else h
         spec.axes |= {f"l{layer}.norm1": ["s"], f"l{layer}.norm2": ["s"]}
-        spec.dense(f"l{layer}.query", "s", f"{h} * {u}[{h}] * {size}", bias=False)
+        spec.dense(f"l{layer}.query", "s", f"{head} * {size}", bias=False)
         spec.dense(f"l{layer}.key", "s", f"{h} * {size}", bias=False)
         spec.dense(f"l{layer}.value", "s", f"{h} * {v}[{h}]", bias=False)
-        spec.dense(f"l{layer}.out", f"{h} * {u}[{h}] * {v}[{h}]", "s", bias=False)
+        spec.dense(f"l{layer}.out", f"{head} * {v}[{h}]", "s", bias=False)
         spec.mlp(f"l{layer}.mlp", hidden, gated=True, bias=False)
     return spec.done()
 
@@ -151,4 +152,8 @@ SMALL = {
     "Mamba": mamba(),
 }
 LARGE = {"ViT-B/16": vit(), "GPT-2 124M": gpt2(), "ResNet-50": resnet50(), "T5 small": t5()}
-GPT2_XL = gpt2(layers=48, width=1600, heads=25)
+ON_FILES = {
+    "GPT-2 XL": gpt2(layers=48, width=1600, heads=25),
+    "Llama-7B": llama(32, 4096, 32, 1, 128, 11008, 32000),
+    "Llama, tiny": llama(4, 256, 8, 1, 32, 688, 2000),
+}

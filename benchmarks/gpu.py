@@ -24,6 +24,7 @@ import jax
 import numpy as np
 
 from _align_problems import mlp_spec, random_gaussian, random_point, resnet20_spec
+from _resnet_variants import network
 from bayesin import VI, fit_vi
 from bayesin.matching import Similarities, costs, descend, pose
 from bayesin.models import build
@@ -37,10 +38,11 @@ def main() -> None:
     parser.add_argument("--tiny", action="store_true", help="toy sizes: whether every row runs")
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no row after this time")
     parser.add_argument("--only", default="", help="rows whose name holds this text")
+    parser.add_argument("--ways", nargs="*", default=[], help="of the row of ways to write ResNet20: these alone")
     options = parser.parse_args()
     began = time.perf_counter()
     print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}", flush=True)
-    for name, measure in rows(options.tiny):
+    for name, measure in rows(options.tiny, options.ways):
         if options.only not in name:
             continue
         if time.perf_counter() - began > options.seconds:
@@ -49,7 +51,7 @@ def main() -> None:
         print(f"{name}: {measure()}", flush=True)
 
 
-def rows(tiny: bool) -> Iterator[Row]:
+def rows(tiny: bool, chosen: list[str]) -> Iterator[Row]:
     """Names and measurements, the targets first."""
     yield "64 MNIST MLP 3x512, 100 epochs (target under 180 s)", lambda: many(tiny)
     yield "ResNet20 16 features, float32 (target under 4 ms)", lambda: resnet(tiny)
@@ -65,6 +67,7 @@ def rows(tiny: bool) -> Iterator[Row]:
     yield "ResNet20, float32, gradient of one network alone", lambda: gradient(tiny)
     yield "ResNet20, float32, kernels of that gradient", lambda: kernels(tiny)
     yield "ResNet20, float32, limits of that gradient", lambda: limits(tiny)
+    yield "ways to write ResNet20, bfloat16, gradient of one network alone", lambda: ways(tiny, chosen)
 
 
 def many(tiny: bool) -> str:
@@ -104,6 +107,44 @@ def kernels(tiny: bool) -> str:
     """What the gradient's time goes to, by the profiler: kernels of the device, grouped."""
     program, params, length = _gradient_steps(tiny)
     jax.block_until_ready(program(params))
+    return _profile(program, params, length)
+
+
+def ways(tiny: bool, chosen: list[str]) -> str:
+    """The same gradient with its convolutions and norms written otherwise; timed in turns, then profiled."""
+    named = {
+        "as it is": None,
+        "packed to 64 channels": network("packed"),
+        "packed to 64, one-pass norm": network("packed", "one_pass"),
+        "packed to 64, norm as a kernel": network("packed", "kernel"),
+        "norm as a kernel": network("plain", "kernel"),
+        "packed to 32, norm as a kernel": network("packed", "kernel", fill=32),
+    }
+    began, programs, length = time.perf_counter(), {}, 0
+    for name in chosen or named:
+        clock = time.perf_counter()
+        try:
+            program, params, length = _gradient_steps(tiny, named[name], jax.numpy.bfloat16)
+            program = program.lower(params).compile()
+            jax.block_until_ready(program(params))
+        except Exception as error:  # a way that this machine cannot compile must not hide the others
+            print(f"  {name}: {type(error).__name__}: {str(error)[:300]}", flush=True)
+            continue
+        programs[name] = (program, params)
+        print(f"  {name}: compiled in {time.perf_counter() - clock:.0f} s", flush=True)
+    best = dict.fromkeys(programs, np.inf)
+    for _ in range(2 if tiny else 12):
+        for name, (program, params) in programs.items():
+            best[name] = min(best[name], _seconds(lambda: jax.block_until_ready(program(params))))  # noqa: B023
+    for name, seconds in best.items():
+        print(f"  {name}: {1e3 * seconds / length:.2f} ms a step", flush=True)
+    for name, (program, params) in programs.items():
+        print(f"  {name}: {_profile(program, params, length)}", flush=True)
+    return f"{time.perf_counter() - began:.0f} s in all"
+
+
+def _profile(program: Any, params: Any, length: int) -> str:
+    """Milliseconds of a step by kind of kernel."""
     spent: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as folder:
         with jax.profiler.trace(folder):
@@ -136,14 +177,16 @@ def limits(tiny: bool) -> str:
     )
 
 
-def _gradient_steps(tiny: bool) -> tuple[Any, Any, int]:
+def _gradient_steps(tiny: bool, apply: Any = None, dtype: Any = np.float32) -> tuple[Any, Any, int]:
     """A compiled loop of plain gradient steps, its parameters, and its length."""
-    shape, batch, length = ((8, 8, 3), 20, 2) if tiny else ((32, 32, 3), 500, 50)
+    shape, batch, length = ((8, 8, 3), 20, 2) if tiny else ((32, 32, 3), 500, 30)
     model = build("resnet20", shape, 10, width=4 if tiny else 16)
     x, y = _data(batch, shape)
+    apply = apply or model.apply
 
     def loss(params):
-        return -jax.nn.log_softmax(model.apply(params, x))[np.arange(batch), y].mean()
+        outputs = apply(jax.tree.map(lambda w: w.astype(dtype), params), x.astype(dtype))
+        return -jax.nn.log_softmax(outputs)[np.arange(batch), y].mean()
 
     def step(params, _):
         slope = jax.grad(loss)(params)

@@ -4,6 +4,7 @@
     python benchmarks/recovery.py --independent    unrelated weights: where it ends, beside ten random orders
     python benchmarks/recovery.py --large          the true sizes once: seconds, and the system's peak memory
     python benchmarks/recovery.py --files FOLDER   GPT-2 XL in bfloat16 from file to file: 9 GB of disk, and one try
+    python benchmarks/recovery.py --files FOLDER --shape Llama-7B   the same: 41 GB of disk, for an accelerator
 
 The source is the target with its units permuted (all groups, those of each head included), and a tenth of each
 tensor's spread as noise on top.
@@ -16,14 +17,17 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import jax
 import ml_dtypes
 import numpy as np
 
-from _shapes import GPT2_XL, LARGE, SMALL
+from _shapes import LARGE, ON_FILES, SMALL
 from bayesin import align, align_files, invert, permute, save_posterior
+from bayesin.store.artifacts import save_permuted
 
 NOISE = 0.1
 
@@ -33,13 +37,14 @@ def main() -> None:
     parser.add_argument("--independent", action="store_true", help="unrelated weights in place of planted ones")
     parser.add_argument("--large", nargs="?", const="all", help="the true sizes (or one of them, by name)")
     parser.add_argument("--bfloat16", action="store_true", help="weights in bfloat16, with --large")
-    parser.add_argument("--files", type=Path, help="align GPT-2 XL from file to file in this folder")
+    parser.add_argument("--files", type=Path, help="align from file to file in this folder")
+    parser.add_argument("--shape", choices=ON_FILES, default="GPT-2 XL", help="what, with --files")
     parser.add_argument("--plant", action="store_true", help="write these files and stop")
     parser.add_argument("--keys", type=int, default=20)
     parser.add_argument("--json", type=Path, help="also write the rows here")
     options = parser.parse_args()
     if options.files:
-        rows = from_files(options.files, options.plant)
+        rows = from_files(options.files, options.shape, options.plant)
     elif options.large:
         rows = large(options.large, options.bfloat16)
     else:
@@ -121,23 +126,33 @@ def large_one(name: str, half: bool) -> dict:
     }
 
 
-def from_files(folder: Path, only_plant: bool) -> list[dict]:
-    """Aligns a planted GPT-2 XL from file to file; another process makes the files."""
-    spec, paths = GPT2_XL, [folder / f"{part}.safetensors" for part in ("target", "source", "moved")]
+def from_files(folder: Path, shape: str, only_plant: bool) -> list[dict]:
+    """Aligns a large planted network from file to file; another process makes the files."""
+    spec, paths = ON_FILES[shape], [folder / f"{part}.safetensors" for part in ("target", "source", "moved")]
     if only_plant:
-        for path, tree in zip(paths, plant(spec, 0, ml_dtypes.bfloat16)[:2], strict=False):
-            save_posterior(path, tree, spec=spec)
+        plant_files(spec, *paths[:2])
         return []
+    began = time.perf_counter()
+
+    def say(text: str) -> None:
+        print(f"{time.perf_counter() - began:7.1f} s  {text}", flush=True)
+
     if not paths[1].exists():
         folder.mkdir(parents=True, exist_ok=True)
-        subprocess.run([sys.executable, __file__, "--files", folder, "--plant"], check=True)
+        subprocess.run([sys.executable, __file__, "--files", folder, "--shape", shape, "--plant"], check=True)
+        say("both files are written")
     own, done = [0], threading.Event()
     watch = threading.Thread(target=watch_own_memory, args=(own, done), daemon=True)
     watch.start()
     clock, busy = time.perf_counter(), time.process_time()
-    found = align_files(*paths, key=jax.random.key(0))
+    found = align_files(
+        *paths,
+        key=jax.random.key(0),
+        on_sweep=lambda sweep: say(f"sweep {sweep.number}: {sweep.objective:.6g}, {sweep.moved} moved"),
+    )
     row = {
-        "shape": "GPT-2 XL in bfloat16, from file to file",
+        "shape": f"{shape} in bfloat16, from file to file",
+        "device": jax.devices()[0].device_kind,
         "weights": sum(leaf.size for leaf in found.posterior.values()),
         "units": sum(perm.size for perm in found.perms.values()),
         "wrong": misplaced(found.perms, spec.random(jax.random.key(1_000)), spec),
@@ -150,8 +165,35 @@ def from_files(folder: Path, only_plant: bool) -> list[dict]:
         "objective": found.objective,
     }
     done.set()
+    say("done")
     print(json.dumps(row, indent=2))
     return [row]
+
+
+def plant_files(spec, target: Path, source: Path) -> None:
+    """Writes a target in bfloat16, and the same permuted with noise; both are drawn on the accelerator if there is
+    one."""
+
+    @partial(jax.jit, static_argnums=1)
+    def drawn(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+        scale = (1.0 / max(int(np.prod(shape[:-1])), 1)) ** 0.5 if len(shape) > 1 else 0.1
+        return (scale * jax.random.normal(key, shape)).astype(jax.numpy.bfloat16)
+
+    @jax.jit
+    def noisy(key: jax.Array, leaf: jax.Array) -> jax.Array:
+        wide = leaf.astype(jax.numpy.float32)
+        return (wide + NOISE * wide.std() * jax.random.normal(key, leaf.shape)).astype(leaf.dtype)
+
+    keys = [jax.random.split(jax.random.key(seed), len(spec.parameters)) for seed in (0, 2_000)]
+    paths = [path for path, _ in spec.parameters]
+    first = {path: drawn(key, spec.shape(path)) for path, key in zip(paths, keys[0], strict=True)}
+    second = {path: noisy(key, first[path]) for path, key in zip(paths, keys[1], strict=True)}
+    planted = spec.random(jax.random.key(1_000))
+    with ThreadPoolExecutor() as pool:
+        work = [pool.submit(save_posterior, target, first, spec=spec)]
+        work.append(pool.submit(save_permuted, source, second, spec, planted))
+        for each in work:
+            each.result()
 
 
 def watch_own_memory(largest: list[int], done: threading.Event) -> None:

@@ -241,3 +241,22 @@ def test_temperatures_are_fitted_beside_the_test_set_at_every_tau():
         barrier(
             geodesic(p, q), networks.apply, (x, here), key=KEY, taus=3, likelihood=Normal(1.0), calibrate=(x, here)
         )
+
+
+def test_each_half_of_the_data_is_calibrated_by_the_other():
+    """The same as two calls that each calibrate one half on the other; nothing is held out beside it."""
+    p, q, (x, y) = networks.params(0), networks.params(1), networks.data(61)
+    options = {"key": KEY, "taus": 3}
+    found = barrier(geodesic(p, q), networks.apply, (x, y), calibrate="halves", **options)
+    parts = [(x[start::2], y[start::2]) for start in (0, 1)]
+    ones = [
+        barrier(geodesic(p, q), networks.apply, here, calibrate=other, **options)
+        for here, other in zip(parts, parts[::-1], strict=True)
+    ]
+    losses = np.average([one.calibrated_nll for one in ones], axis=0, weights=[31, 30])
+    np.testing.assert_allclose(found.calibrated_nll, losses, rtol=1e-5)
+    np.testing.assert_allclose(found.temperatures, np.mean([one.temperatures for one in ones], axis=0), rtol=1e-4)
+    assert found.held_out_value is None and "held_out_value" not in found.to_json()
+    assert found.to_json()["calibrated_value"] == found.calibrated_value > 0
+    with pytest.raises(ConfigError, match="two examples"):
+        barrier(geodesic(p, q), networks.apply, (x[:1], y[:1]), calibrate="halves", **options)

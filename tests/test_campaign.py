@@ -303,7 +303,8 @@ def test_a_pair_measures_what_the_library_measures(tmp_path):
     assert set(numbers["aligned"]) == {"test", "train"} and set(numbers["rescaled"]) == {"test"}
     whole = data.y_train.size == context.prepared(dataclasses.replace(task.config, limit=None))[0].y_train.size
     for kind in ("naive", "aligned", "rescaled"):  # a temperature is fitted on what the run has not seen
-        assert ("calibrated_value" in numbers[kind]["test"]) != whole
+        assert "calibrated_value" in numbers[kind]["test"]
+        assert ("held_out_value" in numbers[kind]["test"]) != whole
         assert numbers[kind]["test"]["nll"][0] == numbers["naive"]["test"]["nll"][0]  # the end they share
     assert numbers["w2_squared"][1] <= numbers["w2_squared"][0]
 

@@ -43,14 +43,15 @@ def plain_align():
     return module.plain_align
 
 
+@pytest.mark.parametrize("laid_out", [True, False])
 @pytest.mark.parametrize("on_device", [False, True])
 @pytest.mark.parametrize("name", [name for name in SPECS if name not in QUADRATIC])
-def test_differences_of_the_similarity_are_differences_of_w2(name, on_device):
+def test_differences_of_the_similarity_are_differences_of_w2(name, on_device, laid_out):
     """2⟨P' − P, C⟩ = W₂²(P) − W₂²(P'), whatever rows and columns were shifted by."""
     spec, rng = SPECS[name], np.random.default_rng(0)
     dtype = np.float32 if on_device else np.float64
     problem = problem_of(spec, dtype)
-    similarities = Similarities(problem, on_device=on_device)
+    similarities = Similarities(problem, on_device=on_device, laid_out=laid_out)
     perms = spec.identity()
     for step in range(12):
         group = list(spec.sizes)[step % len(spec.sizes)]
@@ -85,6 +86,15 @@ def test_forget_starts_over():
     similarities.matrix("g1", SPECS["mlp"].random(jax.random.key(0)))
     similarities.forget()
     np.testing.assert_array_equal(similarities.matrix("g1", SPECS["mlp"].identity()), first)
+
+
+@pytest.mark.parametrize("name", QUADRATIC)
+def test_a_unit_on_several_axes_is_streamed_through_a_device(name):
+    spec = SPECS[name]
+    problem, perms = problem_of(spec, np.float32), spec.random(jax.random.key(0))
+    host, device = (Similarities(problem, on_device=on, laid_out=False) for on in (False, True))
+    for group in spec.sizes:
+        np.testing.assert_allclose(device.matrix(group, perms), host.matrix(group, perms), atol=1e-4)
 
 
 @pytest.mark.parametrize("name", QUADRATIC)
@@ -127,11 +137,13 @@ def test_same_permutations_as_the_plain_loop_at_equal_order(spec, kind, dtype):
         assert ours.converged
 
 
-def test_the_device_path_finds_the_same_alignment(monkeypatch):
+@pytest.mark.parametrize("limit", [0, 1 << 20])
+def test_the_device_path_finds_the_same_alignment(limit, monkeypatch):
     spec = mlp_spec(20, 30, 30, 10)
     target, source = random_gaussian(spec, 0, np.float32), random_gaussian(spec, 1, np.float32)
     host = align(target, source, spec, key=jax.random.key(0), restarts=3)
     monkeypatch.setattr(module, "is_worth_a_device", lambda problem, tensors: True)
+    monkeypatch.setattr(module, "LAID_OUT_ON_DEVICE", limit)
     device = align(target, source, spec, key=jax.random.key(0), restarts=3)
     assert_same_perms(host.perms, device.perms)
     np.testing.assert_allclose(host.history, device.history, rtol=1e-6)

@@ -12,6 +12,7 @@ from bayesin.lab.papers.verdicts import (
     barriers_of,
     format_mean_std,
     rank_correlation,
+    trend,
     verdict_of_nearly_zero,
     verdict_of_no_rise,
     verdict_of_rise,
@@ -223,6 +224,24 @@ def test_rules_for_barriers_and_trends():
     assert format_mean_std([1.0, 2.0], 1, count=False) == "1.5 ± 0.7"
 
 
+@pytest.mark.parametrize("errors, claim, verdict", [
+    ([0.001] * 5, "rise", "confirmed"),
+    ([0.001] * 5, "fall", "not confirmed"),
+    ([0.001] * 5, "no fall", "confirmed"),
+    ([0.3] * 5, "rise", "not decided"),  # the points may stand in any order
+    ([0.001, 0.001, np.inf, 0.001, 0.001], "rise", "not decided"),  # a point of unknown error
+])  # fmt: skip
+def test_a_trend_that_its_errors_could_undo_is_not_decided(errors, claim, verdict):
+    found, reason = trend([1, 2, 3, 4, 5], [0.1, 0.2, 0.3, 0.4, 0.5], errors, what="x and y", claim=claim)
+    assert found == verdict and reason.startswith("rank correlation of x and y +1.00")
+
+
+def test_redraws_of_two_points_are_as_often_in_order_as_the_normal_distribution_says():
+    """They change places with probability Φ(−d / (√2 σ)): one in twenty at d = 2.33 σ, where the verdict tips."""
+    surely, hardly = (trend([1, 2], [0.0, gap], [1.0, 1.0], what="it")[0] for gap in (2.7, 2.0))
+    assert (surely, hardly) == ("confirmed", "not decided")
+
+
 @pytest.mark.parametrize("barriers, verdict", [
     (Barriers([1.0, 1.0, 1.0], [0.01, 0.02, 0.03], 3), "confirmed"),  # 2 ± 0.6 %
     (Barriers([1.0, 1.0, 1.0], [0.02, 0.04, 0.06], 3), "not decided"),  # 4 ± 1.2 %
@@ -419,3 +438,35 @@ def test_cells_of_the_table_are_means_over_seeds():
     cells = next(row for row in rows if row[0] == "VI")
     assert cells[1] == "0.9200 ± 0.0283 (0.9885)"
     assert cells[3] == "96.00 ± 0.00 (98.11)" and cells[-1] == "–"
+
+
+def matched(first, cost, share, naive=1.0, **numbers):
+    pair = measured_pair(naive, share * naive, first)
+    pair["settings"] |= {"cost": cost}
+    pair["settings"]["config"]["training"] = {"optimiser": "sgd"}
+    pair["numbers"]["aligned"]["test"]["accuracy_drop"] = 0.01
+    pair["numbers"] |= {"moved": 8, "units": 10, "align_seconds": 1.0}
+    return pair
+
+
+@pytest.mark.parametrize("shares, verdicts", [
+    ({"means": 0.20, "kl": 0.30, "activations": 0.05}, ["confirmed", "confirmed"]),
+    ({"means": 0.05, "kl": 0.30, "activations": 0.30}, ["not confirmed", "not confirmed"]),
+    ({"means": 0.10, "kl": 0.30, "activations": 0.10}, ["not decided", "not decided"]),  # the same permutations
+])  # fmt: skip
+def test_costs_are_compared_pair_by_pair(shares, verdicts):
+    """Pairs differ by far more than costs do within each of them."""
+    shares = {"wasserstein": 0.1} | shares
+    records = [
+        matched(first, cost, share * (1 + first), naive=1.0)
+        for first in (0, 2, 4)
+        for cost, share in shares.items()
+    ]  # fmt: skip
+    for record in records:  # a little apart, so that differences have a spread
+        record["numbers"]["aligned"]["test"]["value"] *= 1 + 0.01 * record["settings"]["first"]
+    judge, table = CATALOGUE["costs"].judge, CATALOGUE["costs"].table
+    assert [finding.verdict for finding in judge(records)] == verdicts
+    assert [finding.verdict for finding in judge(records[:4])] == ["not decided"] * 2  # one pair has no spread
+    assert judge([record for record in records if record["settings"]["cost"] != "kl"]) == []
+    rows = table(records[:-1])  # the last pair lacks a cost, and counts in no row
+    assert [row[2] for row in rows[1:]] == ["2"] * 4 and rows[1][1] == "W2"

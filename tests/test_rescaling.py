@@ -12,15 +12,20 @@ from bayesin import (
     PermutationSpec,
     Samples,
     align,
+    barrier,
     costs,
     discover,
     geodesic,
+    load_posterior,
     merge,
     permute,
     rescale,
-    rescaling,
+    save_posterior,
+    verify,
 )
 from bayesin.errors import ConfigError, DataError, ModelError, PosteriorError
+from bayesin.rescaling import units
+from bayesin.rescaling.one_pass import Pass
 from bayesin.symmetry import apply_unit_maps, find_sites, find_unit_maps
 from symmetry_checks import Architecture, normal
 
@@ -47,7 +52,7 @@ def linear_net(seed):
 
 @pytest.mark.parametrize("tau", [0.25, 0.5])
 def test_a_linear_net_of_two_layers_in_closed_form(tau):
-    """With C the covariance of x, unit u has the spread (w_uᵀ C w_u)^½; its mean is linear in τ already."""
+    """With C the covariance of x, unit u has the spread (w_uᵀ C w_u)^½, an output (vᵀ Wᵀ C W v)^½."""
     spec = PermutationSpec.parse({"b0": ["g0"], "b1": ["3"], "w0": ["4", "g0"], "w1": ["g0", "3"]}, {"g0": 5})
     x = 1.0 + np.random.default_rng(2).normal(size=(80, 4)).astype(np.float32)
     covariance, mean = np.cov(x.T, ddof=0), x.mean(0)
@@ -58,23 +63,34 @@ def test_a_linear_net_of_two_layers_in_closed_form(tau):
     spreads = [np.sqrt(np.diag(net["w0"].T @ covariance @ net["w0"])) for net in (p, q, plain.mean)]
     a = ((1 - tau) * spreads[0] + tau * spreads[1]) / spreads[2]
     b = (1 - a) * (mean @ plain.mean["w0"] + plain.mean["b0"])
-    wanted = {**plain.mean, "w0": a * plain.mean["w0"], "b0": a * plain.mean["b0"] + b}
-    stds = {**plain.std, "w0": a * plain.std["w0"], "b0": a * plain.std["b0"]}
+    w0, b0 = a * plain.mean["w0"], a * plain.mean["b0"] + b
+
+    def outputs(w0, b0, w1, b1):
+        return linear({"w0": w0, "b0": b0, "w1": w1, "b1": b1}, mean), np.sqrt(
+            np.diag((w0 @ w1).T @ covariance @ w0 @ w1)
+        )
+
+    first, last = outputs(**p), outputs(**q)
+    means, spreads = outputs(w0, b0, plain.mean["w1"], plain.mean["b1"])
+    c = ((1 - tau) * first[1] + tau * last[1]) / spreads
+    d = (1 - tau) * first[0] + tau * last[0] - c * means
+    wanted = {"w0": w0, "b0": b0, "w1": c * plain.mean["w1"], "b1": c * plain.mean["b1"] + d}
+    stds = {name: (a if name in ("w0", "b0") else c) * plain.std[name] for name in wanted}
     for name in wanted:
-        np.testing.assert_allclose(found.mean[name], wanted[name], rtol=2e-4, atol=2e-5)
+        np.testing.assert_allclose(found.mean[name], wanted[name], rtol=5e-4, atol=5e-5)
         np.testing.assert_allclose(found.std[name], stds[name], rtol=2e-4)
 
 
 def hidden_moments(q, samples):
-    """Mean and spread of all hidden units before their rectifiers, over examples and draws."""
+    """Mean and spread of all hidden units before their rectifiers and of all outputs, over examples and draws."""
     draws = q.sample(jax.random.fold_in(KEY, 0), samples)
     x, found = np.broadcast_to(X, (samples, *X.shape)), []
-    for layer in ("l0", "l1"):
+    for layer in ("l0", "l1", "l2"):
         kernel, bias = (np.asarray(draws[layer][name], np.float64) for name in ("kernel", "bias"))
         value = np.einsum("sxi,sij->sxj", x, kernel) + bias[:, None]
         found.append((value.mean((0, 1)), value.std((0, 1))))
         x = np.maximum(value, 0)
-    return np.array(found)
+    return np.concatenate(found, axis=1)
 
 
 def test_units_have_the_moments_of_the_ends_interpolated_layer_after_layer():
@@ -105,8 +121,8 @@ def test_labels_fit_the_maps_of_the_ends_as_well_and_nothing_else():
 
     for tau in (0.0, 0.5, 1.0):
         assert loss(fitted(tau)) < loss(plain(tau)) - 0.05
-        for name in ("kernel", "bias"):  # the last layer has no units to map
-            np.testing.assert_array_equal(fitted(tau).mean["l2"][name], plain(tau).mean["l2"][name])
+        ratios = fitted(tau).mean["l2"]["kernel"] / plain(tau).mean["l2"]["kernel"]  # one number for each output
+        np.testing.assert_allclose(ratios, np.broadcast_to(ratios[:1], ratios.shape), rtol=1e-4)
 
 
 def attention(p, x):
@@ -147,12 +163,10 @@ def test_one_pass_is_what_a_pass_for_each_site_gives(name, monkeypatch):
     other = jax.tree.map(lambda leaf: leaf + rng.normal(size=leaf.shape).astype(np.float32), model.params)
     narrow = jax.tree.map(lambda leaf: jnp.full_like(leaf, 0.05), model.params)
     path = geodesic(Gaussian(model.params, narrow), Gaussian(other, narrow))
-    asked = []
-    monkeypatch.setattr(
-        rescaling, "_one_pass", lambda *a, run=rescaling._one_pass: asked.append(run(*a)) or asked[-1]
-    )
+    asked, maps = [], Pass.maps
+    monkeypatch.setattr(Pass, "maps", lambda *given: asked.append(maps(*given)) or asked[-1])
     once = rescale(path, model.apply, model.x, key=KEY, samples=2)(0.5)
-    monkeypatch.setattr(rescaling, "ONE_PASS_BYTES", 0)
+    monkeypatch.setitem(units.ONE_PASS_BYTES, "cpu", 0)
     each = rescale(path, model.apply, model.x, key=KEY, samples=2)(0.5)
     assert len(asked) == 1
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3), once, each)
@@ -184,13 +198,61 @@ def without_bias(p, x):
 
 
 BARE = {"w0": np.ones((6, 5), np.float32), "w1": np.ones((5, 4), np.float32)}
+
+
+def bare_net(seed, scale):
+    rng = np.random.default_rng(seed)
+    return {name: jnp.asarray(scale * rng.normal(size=leaf.shape), jnp.float32) for name, leaf in BARE.items()}
+
+
+@pytest.mark.parametrize("tau", [0.25, 0.5])
+def test_units_without_parameters_of_their_own_are_mapped_inside_the_network_in_closed_form(tau):
+    """Of a layer without a bias: gain and bias stand behind it, and outputs, which have none either, stay."""
+    p, q = bare_net(0, 1.0), bare_net(1, 2.0)
+    plain = geodesic(p, q)
+    path = rescale(plain, without_bias, X, key=KEY, samples=0)
+    found, inner = path(tau), plain(tau).mean
+    values = [np.asarray(X, np.float64) @ np.asarray(net["w0"], np.float64) for net in (p, q, inner)]
+    (mean0, mean1, mean), (std0, std1, std) = (
+        [f(v) for v in values] for f in (lambda v: v.mean(0), lambda v: v.std(0))
+    )
+    gain = ((1 - tau) * std0 + tau * std1) / std
+    bias = (1 - tau) * mean0 + tau * mean1 - gain * mean
+    np.testing.assert_allclose(found.mean["units"]["0"]["gain"], gain, rtol=1e-4)
+    np.testing.assert_allclose(found.mean["units"]["0"]["bias"], bias, rtol=1e-3, atol=1e-4)
+    outputs = np.maximum(gain * values[2] + bias, 0) @ np.asarray(inner["w1"])
+    np.testing.assert_allclose(path.apply(found.mean, X), outputs, rtol=1e-3, atol=1e-3)
+    for name, leaf in inner.items():
+        np.testing.assert_array_equal(found.mean["network"][name], leaf)
+
+
+def test_ends_of_a_path_that_is_corrected_inside_compute_what_they_did_and_points_are_posteriors(tmp_path):
+    p, q = bare_net(0, 1.0), bare_net(1, 2.0)
+    path = rescale(geodesic(p, q), without_bias, X, key=KEY, samples=0)
+    for tau, end in ((0.0, p), (1.0, q)):
+        np.testing.assert_array_equal(path.apply(path(tau).mean, X), without_bias(end, X))
+    verify(path.apply, path(0.5).mean, X, path.spec, key=KEY)
+    turned = path(0.5).permute(path.spec, path.spec.random(KEY))
+    np.testing.assert_allclose(path.apply(turned.mean, X), path.apply(path(0.5).mean, X), rtol=1e-4, atol=1e-4)
+    save_posterior(tmp_path / "middle.safetensors", path(0.5))
+    again = load_posterior(tmp_path / "middle.safetensors")
+    np.testing.assert_array_equal(again.mean["units"]["0"]["gain"], path(0.5).mean["units"]["0"]["gain"])
+    assert barrier(path, path.apply, (X, Y), key=KEY, taus=3).value >= 0
+    learnt = rescale(geodesic(p, q), without_bias, X, key=KEY, samples=0, labels=Y, steps=2)
+    assert float(jnp.abs(learnt(0.0).mean["units"]["0"]["gain"] - 1).max()) > 1e-3
+
+
 LINE = geodesic(P, Q)
 
 
 @pytest.mark.parametrize(
     "make, error, message",
     [
-        (lambda: rescale(geodesic(BARE, BARE), without_bias, X, key=KEY), ModelError, "give each layer a bias"),
+        (
+            lambda: merge([BARE, BARE], discover(without_bias, BARE, X[:2]), key=KEY, apply=without_bias, x=X),
+            ModelError,
+            "give each layer a bias",
+        ),
         (lambda: rescale(LINE, networks.apply, X[:1], key=KEY), DataError, "batch first"),
         (lambda: rescale(LINE, networks.apply, X, key=KEY, samples=-1), ConfigError, "samples starts at 0"),
         (

@@ -100,6 +100,16 @@ def hashable(apply: Apply) -> Apply:
     return apply
 
 
+def in_precision(apply: Apply, compute: str) -> Apply:
+    """A network that computes in another precision; its outputs are float32."""
+    if compute == "float32":
+        return apply
+    narrow = lambda tree: jax.tree.map(  # noqa: E731
+        lambda leaf: leaf.astype(compute) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf, tree
+    )
+    return lambda params, x: apply(narrow(params), narrow(x)).astype(jnp.float32)
+
+
 def equations(jaxpr: Jaxpr) -> Iterator[JaxprEqn]:
     """Yields every equation of a jaxpr, and after it those of the jaxprs that it holds."""
     for equation in jaxpr.eqns:

@@ -6,7 +6,7 @@ with the first sample as r, accumulated in float64. The divisor K − 1 makes th
 five networks it is a quarter more than with K.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -16,6 +16,8 @@ from ..posteriors import Samples
 from ..symmetry import PermutationSpec, permute
 from ..trees import Tree, flatten
 from .unit_matrix import PermsOfEach, SampleSet, is_floating
+
+FEATURES = 1 << 13  # of a batch of samples: so many stay in the cache while they are summed
 
 
 class Moments(NamedTuple):
@@ -36,20 +38,21 @@ def moments(
     like = samples[0]
     first = {path: np.asarray(leaf) for path, leaf in flatten(like).items()}
     reference: dict[str, np.ndarray] = {}
-    total: dict[str, Any] = {}
-    squares: dict[str, Any] = {}
+    total: dict[str, np.ndarray] = {}
+    squares: dict[str, np.ndarray] = {}
     for part, stack in batches(samples):
         stack = permute(stack, spec, {group: perm[part] for group, perm in perms.items()})
         for path, leaf in flatten(stack).items():
             if is_floating(leaf):
-                offset = leaf.astype(np.float64) - reference.setdefault(path, leaf[0].astype(np.float64))
-                total[path] = total.get(path, 0.0) + offset.sum(0)
-                squares[path] = squares.get(path, 0.0) + np.square(offset, out=offset).sum(0)
+                if path not in reference:
+                    reference[path] = leaf[0].copy()
+                    total[path], squares[path] = np.zeros(leaf.shape[1:]), np.zeros(leaf.shape[1:])
+                _add_deviations(leaf, reference[path], total[path], squares[path])
     count = len(samples)
     mean, std, widths = dict(first), {path: np.zeros_like(leaf) for path, leaf in first.items()}, []
     for path, sums in total.items():
         variance = np.maximum(squares[path] - sums**2 / count, 0.0) / (count - 1)
-        mean[path] = (reference[path] + sums / count).astype(first[path].dtype)
+        mean[path] = (reference[path].astype(np.float64) + sums / count).astype(first[path].dtype)
         std[path] = np.sqrt(variance).astype(first[path].dtype)
         if path not in exclude:
             widths.append(variance.reshape(-1))
@@ -59,6 +62,17 @@ def moments(
         jax.tree.unflatten(structure, [std[path] for path in first]),
         float(np.sqrt(np.concatenate(widths).mean())) if widths else 0.0,
     )
+
+
+def _add_deviations(stack: np.ndarray, reference: np.ndarray, total: np.ndarray, squares: np.ndarray) -> None:
+    """Adds the deviations of a stack from the reference, and their squares, to the sums so far."""
+    rows, flat = stack.reshape(len(stack), -1), [array.reshape(-1) for array in (reference, total, squares)]
+    for at in range(0, rows.shape[1], FEATURES):
+        centre, first, second = (array[at : at + FEATURES] for array in flat)
+        offset = rows[:, at : at + FEATURES].astype(np.float64)
+        offset -= centre
+        first += offset.sum(0)
+        second += np.einsum("kf,kf->f", offset, offset)
 
 
 def rebase(samples: SampleSet, spec: PermutationSpec, perms: PermsOfEach) -> Samples:

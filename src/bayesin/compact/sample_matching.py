@@ -38,7 +38,7 @@ from ..randomness import PRNGKey
 from ..symmetry import Activations, Perms, PermutationSpec
 from ..trees import Tree, flatten
 from .moments import moments
-from .unit_matrix import SampleSet, UnitMatrix, member, unit_matrix
+from .unit_matrix import SampleSet, UnitMatrix, each_member, member, unit_matrix
 
 TOGETHER = 4  # samples matched at the same time, whatever the number of cores, so that results do not depend on it
 FEW = 64  # those do not see each other move; among so few that would matter
@@ -61,13 +61,12 @@ def match_weights(
 ) -> MatchedSamples:
     """Returns the permutations that bring the weights of each sample closest to those of the reference."""
     rows = unit_matrix(spec, reference, exclude)
-    if rows is not None:
-        target = rows.of({path: np.asarray(leaf) for path, leaf in flatten(reference).items()})
-        each = (_match_rows(spec, target, units, spec.identity(), {}) for units in rows.of_each(samples))
-    else:
-        each = _align_each(reference, samples, spec, key, exclude)
     perms = identity_of_each(spec, len(samples))
-    with one_thread():
+    with one_thread(), ThreadPoolExecutor(os.cpu_count()) as pool:
+        if rows is not None:
+            each = _match_each(rows, reference, samples, spec, pool)
+        else:
+            each = _align_each(reference, samples, spec, key, exclude)
         for index, own in enumerate(each):
             for group, perm in own.items():
                 perms[group][index] = perm
@@ -239,12 +238,34 @@ class _MeanSearch:
         return self.squares - float(np.vdot(total, total)) / len(self.samples)
 
 
+def _match_each(
+    rows: UnitMatrix, reference: Tree, samples: SampleSet, spec: PermutationSpec, pool: Executor
+) -> Iterator[Perms]:
+    """Every sample matched to the reference, as many at the same time as there are cores.
+
+    What all units of the reference share is taken out: it decides nothing.
+    """
+    target = rows.pieces({path: np.asarray(leaf) for path, leaf in flatten(reference).items()})
+    target = [piece - piece.mean(0) for piece in target]
+
+    def match(flat: dict[str, np.ndarray]) -> Perms:
+        products = [ours @ theirs.T for ours, theirs in zip(target, rows.pieces(flat), strict=True)]
+        return _best_order(spec, np.sum(products, 0), spec.identity(), {})
+
+    for group in _batched(each_member(samples), 4 * (os.cpu_count() or 1)):
+        yield from pool.map(match, group)
+
+
 def _match_rows(
     spec: PermutationSpec, target: np.ndarray, units: np.ndarray, own: Perms, potentials: Potentials
 ) -> Perms:
     """The order of `units` that is most like `target`; what all units share is taken out, as it decides nothing."""
+    return _best_order(spec, target @ (units - units.mean(0)).T, own, potentials)
+
+
+def _best_order(spec: PermutationSpec, similarity: np.ndarray, own: Perms, potentials: Potentials) -> Perms:
     (group,) = spec.sizes
-    problem = pose_given(spec, {group: target @ (units - units.mean(0)).T})
+    problem = pose_given(spec, {group: similarity})
     return descend(Similarities(problem), own, [(group,)], 0.0, potentials=potentials).perms
 
 

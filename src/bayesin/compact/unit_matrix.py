@@ -32,18 +32,24 @@ class UnitMatrix(NamedTuple):
 
     def of(self, flat: Mapping[str, np.ndarray]) -> np.ndarray:
         """Returns (units, features) of one sample in float32."""
+        return np.concatenate(self.pieces(flat), 1)
+
+    def pieces(self, flat: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """Returns the same tensor by tensor, without a copy where a tensor has its units first or last."""
         pieces = []
         for layout in self.layouts:
-            array = np.moveaxis(layout.factored(flat[layout.path]), layout.places(self.group)[0], 0)
-            pieces.append(array.reshape(len(array), -1))
-        rows = np.concatenate(pieces, 1, dtype=np.float32)
-        return np.ldexp(rows, self.exponent) if self.exponent else rows
+            array, place = layout.factored(flat[layout.path]), layout.places(self.group)[0]
+            if place == array.ndim - 1:
+                rows = array.reshape(-1, array.shape[-1]).T
+            else:
+                rows = np.moveaxis(array, place, 0).reshape(array.shape[place], -1)
+            rows = rows.astype(np.float32, copy=False)
+            pieces.append(np.ldexp(rows, self.exponent) if self.exponent else rows)
+        return pieces
 
     def of_each(self, samples: SampleSet) -> Iterator[np.ndarray]:
         """Yields (units, features) of every sample."""
-        for part, stack in batches(samples):
-            for index in range(part.stop - part.start):
-                yield self.of(member(stack, index))
+        return map(self.of, each_member(samples))
 
 
 def unit_matrix(spec: PermutationSpec, like: Tree, exclude: frozenset[str]) -> UnitMatrix | None:
@@ -72,6 +78,13 @@ def on_host(samples: SampleSet) -> SampleSet:
     if not isinstance(samples, Samples):
         raise PosteriorError(f"compact folds Samples (or Draws on disk), not {type(samples).__name__}")
     return Samples(jax.tree.map(np.asarray, samples.params))
+
+
+def each_member(samples: SampleSet) -> Iterator[dict[str, np.ndarray]]:
+    """Yields every sample, by path."""
+    for part, stack in batches(samples):
+        for index in range(part.stop - part.start):
+            yield member(stack, index)
 
 
 def member(stack: Tree, index: int) -> dict[str, np.ndarray]:

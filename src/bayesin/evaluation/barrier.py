@@ -12,13 +12,14 @@ every τ sees the same noise.
 
 Much of a barrier may be mere under-confidence. `calibrated_value` is the barrier that is left after every τ, the ends
 included, was given the temperature that fits held-out data best; `accuracy_drop` does not see confidence at all.
+Where no data were held out, every second example lends its temperature to the others, and they theirs to it.
 
 References: Entezari et al. 2022 and Ainsworth et al. 2023 (points); Rossi et al. 2023 (marginal).
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import equinox as eqx
 import numpy as np
@@ -35,6 +36,8 @@ from . import metrics
 from .marginal import Data
 from .predict import Evaluation, evaluate_prepared, prepare, standard_error
 from .sizes import ChunkSizes
+
+NO_CLASSES = "calibrate= needs a likelihood with class probabilities; leave it out"
 
 
 class Barrier(eqx.Module):
@@ -121,8 +124,11 @@ class Barrier(eqx.Module):
         scalars = ["value", "standard_error", "argmax", "value_over_mean", "standard_error_over_mean"]
         scalars += ["accuracy_drop", "samples", "examples"]
         if self.calibrated_nll is not None:
-            names += ["held_out_nll", "temperatures", "calibrated_nll"]
-            scalars += ["calibrated_value", "held_out_value"]
+            names += ["temperatures", "calibrated_nll"]
+            scalars += ["calibrated_value"]
+        if self.held_out_nll is not None:
+            names += ["held_out_nll"]
+            scalars += ["held_out_value"]
         arrays = {name: getattr(self, name) for name in names}
         return {name: getattr(self, name) for name in scalars} | {
             name: None if array is None else array.tolist() for name, array in arrays.items()
@@ -141,7 +147,7 @@ def barrier(
     keep: int | Sequence[int] = 0,
     on_tau: Callable[[int, float, float], None] | None = None,
     chunks: ChunkSizes | None = None,
-    calibrate: Data | None = None,
+    calibrate: Data | Literal["halves"] | None = None,
 ) -> Barrier:
     """Returns the marginal loss along a path and its barrier, with Monte-Carlo error.
 
@@ -158,7 +164,8 @@ def barrier(
         keep: how many examples' class probabilities to keep at every τ, or which.
         on_tau: called with (number of τs done, τ, loss) after each.
         chunks: examples and draws at once; chosen from the sizes when left out.
-        calibrate: inputs and labels that are neither trained nor tested on, to fit a temperature at every τ.
+        calibrate: inputs and labels that are neither trained nor tested on, to fit a temperature at every τ; or
+            "halves" of the data themselves, each calibrated by the other.
 
     Raises:
         ConfigError: a grid without its ends or middle.
@@ -178,9 +185,8 @@ def barrier(
     prepared = prepare(path(0.0), apply, data, samples, as_likelihood(likelihood), chunks)
     kept = _kept(keep, prepared.count)
     labels = np.asarray(data[1])
-    held_out = (
-        None if calibrate is None else prepare(path(0.0), apply, calibrate, samples, prepared.likelihood, chunks)
-    )
+    others = None if calibrate is None or isinstance(calibrate, str) else calibrate
+    held_out = None if others is None else prepare(path(0.0), apply, others, samples, prepared.likelihood, chunks)
     predictions: list[Evaluation] = []
     rows: list[dict[str, Any]] = []
     for number, tau in enumerate(grid):
@@ -190,8 +196,10 @@ def barrier(
         except PosteriorError as error:
             raise PosteriorError(f"at τ = {tau:g}: {error}") from None
         rows.append(_scores(there, labels, kept))
-        if beside is not None and calibrate is not None:
-            rows[-1] |= _calibrated(there, labels, beside, np.asarray(calibrate[1]))
+        if beside is not None and others is not None:
+            rows[-1] |= _calibrated(there, labels, beside, np.asarray(others[1]))
+        elif calibrate is not None:
+            rows[-1] |= _calibrated_by_halves(there, labels)
         predictions.append(replace(there, log_probs=None))  # one set of probabilities in memory at a time
         if on_tau is not None:
             on_tau(number + 1, float(tau), there.nll)
@@ -253,10 +261,25 @@ def _scores(there: Evaluation, labels: np.ndarray, kept: np.ndarray) -> dict[str
 
 def _calibrated(there: Evaluation, labels: np.ndarray, beside: Evaluation, others: np.ndarray) -> dict[str, Any]:
     if there.log_probs is None or beside.log_probs is None:
-        raise ConfigError("calibrate= needs a likelihood with class probabilities; leave it out")
+        raise ConfigError(NO_CLASSES)
     temperature = metrics.best_temperature(beside.log_probs, others)
     calibrated = metrics.nll(metrics.tempered(there.log_probs, temperature), labels)
     return {"held_out_nll": beside.nll, "temperatures": temperature, "calibrated_nll": calibrated}
+
+
+def _calibrated_by_halves(there: Evaluation, labels: np.ndarray) -> dict[str, Any]:
+    """Temperatures fitted on every second example for the others, and the other way round; the mean is kept."""
+    if there.log_probs is None:
+        raise ConfigError(NO_CLASSES)
+    if len(labels) < 2:
+        raise ConfigError('calibrate="halves" needs two examples or more')
+    halves = slice(0, None, 2), slice(1, None, 2)
+    logs, temperatures, losses = there.log_probs, [], []
+    for fitted, judged in (halves, halves[::-1]):
+        temperature = metrics.best_temperature(logs[fitted], labels[fitted])
+        temperatures.append(temperature)
+        losses.append(metrics.nll(metrics.tempered(logs[judged], temperature), labels[judged]) * len(labels[judged]))
+    return {"temperatures": float(np.mean(temperatures)), "calibrated_nll": sum(losses) / len(labels)}
 
 
 def _height(nll: np.ndarray, taus: np.ndarray) -> float:

@@ -144,7 +144,7 @@ def _check_statistics(model: Model) -> None:
 
 
 def initialise(model: Model, member: jax.Array) -> Tree:
-    """First parameters of the member with this key."""
+    """First parameters of the member with this key: of member i of a fit with `key`, `fold_in(key, i)`."""
     return model.init(jax.random.fold_in(member, INIT))
 
 

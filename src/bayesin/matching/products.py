@@ -4,6 +4,7 @@ Tensors are grouped by how many units they touch. All of one kind become one arr
 one behind the other, each contiguous: one product then serves all of them, and a gather of units copies whole rows.
 On an accelerator tensors are sent once and stay there; a visit sends permutations and brings back one
 (units × units) matrix, in full float32: reduced-precision products would decide near-ties by their own rounding.
+Tensors too many to stay there are sent again at every visit, in the precision that they have.
 """
 
 import math
@@ -101,6 +102,26 @@ def rest_first(array: np.ndarray, block: Block) -> np.ndarray:
     for at in range(0, array.shape[0], strip):
         out[:, :, at : at + strip] = array[at : at + strip].transpose(1, 2, 0)
     return out
+
+
+def add_on_device(total: Any, target: Any, source: Any, perms: tuple[np.ndarray | None, ...], place: int) -> Any:
+    """Returns `total` plus the product of one tensor along one axis, the source moved along all others.
+
+    Both are centred over that axis. The result stays on the accelerator, which takes the memory of `total` for it.
+    """
+    small = tuple(None if perm is None else perm.astype(np.int32) for perm in perms)
+    return _with_product(total, target, source, small, place=place)
+
+
+@partial(jax.jit, static_argnames="place", donate_argnames="total")
+def _with_product(total, target, source, perms, place):
+    for axis, perm in enumerate(perms):
+        if perm is not None:
+            source = jnp.take(source, perm, axis=axis, mode="clip")
+    left, right = (array.astype(total.dtype) for array in (target, source))
+    left, right = (array - array.mean(place, keepdims=True) for array in (left, right))
+    rest = tuple(axis for axis in range(left.ndim) if axis != place)
+    return total + jax.lax.dot_general(left, right, ((rest, rest), ((), ())), precision=jax.lax.Precision.HIGHEST)
 
 
 def device_products(

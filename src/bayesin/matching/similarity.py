@@ -27,11 +27,12 @@ import numpy as np
 from .costs import widened
 from .families import FlatPerms
 from .problem import Problem, TensorPair, magnitude, norm, sum_bound
-from .products import Block, device_products, group_tensors, is_worth_a_device, rest_first, stack
+from .products import Block, add_on_device, device_products, group_tensors, is_worth_a_device, rest_first, stack
 
 BLOCK = 1 << 22  # numbers copied at a time: bounds the memory, and blocks used again cost no page faults
 COPYING = 25  # measured: to exchange a number costs as much in copies as it takes to multiply it with 25 places
 LAID_OUT = 1 << 23  # numbers up to which a problem is laid out once, three times over
+LAID_OUT_ON_DEVICE = 1 << 28  # the same on an accelerator, in its memory; more would not fit, or not beside a model
 
 
 class Coupled(NamedTuple):
@@ -114,18 +115,20 @@ class Similarities:
         self.on_device = on_device and problem.dtype == np.float32  # JAX would silently make float64 float32
         put = jax.device_put if self.on_device else lambda array: array
         self.numbers = sum(array.size for pair in problem.features for array in pair.target)
-        self.laid_out = self.on_device or (self.numbers <= LAID_OUT if laid_out is None else laid_out)
+        limit = LAID_OUT_ON_DEVICE if self.on_device else LAID_OUT
+        self.laid_out = self.numbers <= limit if laid_out is None else laid_out
         # Σ |target| |source| of what is multiplied for each unit
-        self._magnitude = {unit: sum(map(magnitude, kinds.general)) for unit, kinds in self.tensors.items()}
+        magnitude_of = _remembering(magnitude)  # a tensor between two units is asked for twice
+        self._magnitude = {unit: sum(map(magnitude_of, kinds.general)) for unit, kinds in self.tensors.items()}
         self._constant: dict[str, Any] = {}
         if self.laid_out:
             self._constant = {unit: put(self._fixed(unit)) for unit in self.tensors}
         else:
             for unit, kinds in self.tensors.items():
-                self._magnitude[unit] += sum(map(magnitude, kinds.fixed))
+                self._magnitude[unit] += sum(map(magnitude_of, kinds.fixed))
                 if unit in problem.given:
                     self._magnitude[unit] += sum_bound(problem.given[unit].matrix)
-        self.coupled = self._laid_out_pairs(put) if self.laid_out else self._streamed_pairs()
+        self.coupled = self._laid_out_pairs(put) if self.laid_out else self._streamed_pairs(magnitude_of)
         self._kept: dict[str, np.ndarray] = {}
         self._seen: dict[str, list[np.ndarray | None]] = {}
         self._work = _Work(problem.dtype)
@@ -153,6 +156,8 @@ class Similarities:
 
         With `among`, only tensors whose other units are all in it count.
         """
+        if self.on_device and not self.laid_out:
+            return self._stream_through_device(unit, flat, among)
         terms = [term for term in self.coupled[unit] if among is None or term.other in among]
         total = self._fetch(unit, flat, terms) if self.on_device else self._update(unit, flat, among)
         general = [pair for pair in self.tensors[unit].general if _is_anchored(pair, unit, among)]
@@ -232,9 +237,9 @@ class Similarities:
                         self._magnitude[name] += bound
         return result
 
-    def _streamed_pairs(self) -> dict[str, list[Streamed]]:
+    def _streamed_pairs(self, magnitude_of: Callable[[TensorPair], float]) -> dict[str, list[Streamed]]:
         for unit, kinds in self.tensors.items():
-            self._magnitude[unit] += sum(magnitude(pair) for pairs in kinds.coupled.values() for pair in pairs)
+            self._magnitude[unit] += sum(magnitude_of(pair) for pairs in kinds.coupled.values() for pair in pairs)
         return {
             unit: [Streamed(other, pairs, unit) for other, pairs in kinds.coupled.items()]
             for unit, kinds in self.tensors.items()
@@ -245,6 +250,23 @@ class Similarities:
         targets, sources = [term.target for term in terms], [term.source for term in terms]
         last = tuple(term.is_last for term in terms)
         return device_products(self._constant[unit], targets, sources, [flat[term.other] for term in terms], last)
+
+    def _stream_through_device(self, unit: str, flat: FlatPerms, among: set[str] | None) -> np.ndarray:
+        """Everything again on an accelerator, which is sent one tensor after another; nothing stays there."""
+        kinds, size = self.tensors[unit], self.problem.structure.units[unit].size
+        coupled = [
+            pair for other, pairs in kinds.coupled.items() if among is None or other in among for pair in pairs
+        ]
+        general = [pair for pair in kinds.general if _is_anchored(pair, unit, among)]
+        given = self.problem.given.get(unit)
+        total = jax.device_put(np.zeros((size, size), self.problem.dtype) if given is None else given.matrix)
+        for pair in (*kinds.fixed, *coupled, *general):
+            for place in pair.layout.places(unit):
+                groups = enumerate(pair.layout.groups)
+                perms = tuple(None if name is None or axis == place else flat[name] for axis, name in groups)
+                for target, source in zip(pair.target, pair.source, strict=True):
+                    total = add_on_device(total, target, source, perms, place)
+        return np.asarray(total)
 
     def _update(self, unit: str, flat: FlatPerms, among: set[str] | None) -> np.ndarray:
         """On the host only what changed since the last visit is computed, unless that is most of it."""
@@ -308,6 +330,18 @@ class _Work:
         """`array.take(units, axis)`, copied into the block."""
         out = self.array(name, (*array.shape[:axis], units.size, *array.shape[axis + 1 :]))
         return array.take(units, axis, out=out, mode="clip")  # with another mode numpy buffers `out`
+
+
+def _remembering(function: Callable[[TensorPair], float]) -> Callable[[TensorPair], float]:
+    """The function, computed once for each pair, which is known by where it is."""
+    known: dict[int, float] = {}
+
+    def remembered(pair: TensorPair) -> float:
+        if id(pair) not in known:
+            known[id(pair)] = function(pair)
+        return known[id(pair)]
+
+    return remembered
 
 
 def _size_of(pairs: list[TensorPair]) -> int:

@@ -25,6 +25,7 @@ from .permute import permute as permute
 from .permute import transpositions as transpositions
 from .picture import drawing as drawing
 from .picture import picture as picture
+from .spec import Axis as Axis
 from .spec import Factor as Factor
 from .spec import Perms as Perms
 from .spec import PermutationSpec as PermutationSpec
@@ -32,5 +33,6 @@ from .spec import Signs as Signs
 from .unit_maps import UnitMap as UnitMap
 from .unit_maps import apply_unit_maps as apply_unit_maps
 from .unit_maps import find_unit_maps as find_unit_maps
+from .unit_maps import groups_without_map as groups_without_map
 from .verify import check_same_function as check_same_function
 from .verify import verify as verify

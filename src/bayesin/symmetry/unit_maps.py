@@ -68,10 +68,17 @@ def find_unit_maps(sites: Sites, params: Tree, x: Any, spec: PermutationSpec) ->
         >>> found.gain.path, found.bias.path, round(found.factor, 6)
         ('w0', 'b0', 1.0)
     """
-    leaves, structure = jax.tree.flatten(params)
-    shapes = [jax.ShapeDtypeStruct(np.shape(leaf), leaf.dtype) for leaf in leaves]
-    known = _Known(sites.joined, spec, jax.tree.unflatten(structure, shapes), np.asarray(x[:FEW]))
-    return _remembered(known)
+    if lacking := groups_without_map(sites, params, x, spec):
+        raise ModelError(
+            f"the units of group '{lacking[0]}' have no gain and bias (or incoming weights and bias) of their own "
+            "that could rescale them; give each layer a bias, or leave the units as they are"
+        )
+    return _remembered(_known(sites, params, x, spec))[0]
+
+
+def groups_without_map(sites: Sites, params: Tree, x: Any, spec: PermutationSpec) -> tuple[str, ...]:
+    """Returns the groups that no gain and bias act on."""
+    return _remembered(_known(sites, params, x, spec))[1]
 
 
 def apply_unit_maps(
@@ -107,8 +114,13 @@ class _Known:
         return hash((id(self.sites), self.spec))
 
 
+def _known(sites: Sites, params: Tree, x: Any, spec: PermutationSpec) -> _Known:
+    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf), leaf.dtype), params)
+    return _Known(sites.joined, spec, shapes, np.asarray(x[:FEW]))
+
+
 @lru_cache(maxsize=16)
-def _remembered(known: _Known) -> tuple[UnitMap, ...]:
+def _remembered(known: _Known) -> tuple[tuple[UnitMap, ...], tuple[str, ...]]:
     with on_host(), jax.default_matmul_precision("highest"):
         trial = _Trial(known)
         found, used, covered = [], set(), set()
@@ -120,13 +132,7 @@ def _remembered(known: _Known) -> tuple[UnitMap, ...]:
                     found.append(candidate)
                     used.update((candidate.gain, candidate.bias))
                     break
-    for group in known.spec.sizes:
-        if group not in covered:
-            raise ModelError(
-                f"the units of group '{group}' have no gain and bias (or incoming weights and bias) of their own "
-                "that could rescale them; give each layer a bias, or leave the path as it is"
-            )
-    return tuple(found)
+    return tuple(found), tuple(group for group in known.spec.sizes if group not in covered)
 
 
 class _Trial:

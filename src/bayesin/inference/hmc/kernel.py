@@ -18,6 +18,7 @@ from ...randomness import normal_tree
 from ...trees import Tree
 from .energy import energy_difference
 from .target import FULL, Target, TemperedPrior, log_posterior, make_target, matmul_precision
+from .whole_inputs import WholeInputs, apply_to_whole
 
 # Our names -> blackjax's; gradients a step: 1, 2, 3.
 INTEGRATORS = {"leapfrog": "velocity_verlet", "mclachlan": "mclachlan", "yoshida": "yoshida"}
@@ -67,11 +68,25 @@ class ChainStates(NamedTuple):
 
 
 @partial(jax.jit, static_argnums=0)
-def begin(plan: ChainPlan, positions: Tree, chunks: Chunks, prior: tuple[Tree, Tree] | None = None) -> ChainStates:
-    """Returns chains that stand at `positions`; `prior` is (centre, variance) of every weight, if not N(0, v)."""
+def begin(
+    plan: ChainPlan,
+    positions: Tree,
+    chunks: Chunks,
+    prior: tuple[Tree, Tree] | None = None,
+    whole: Chunks | None = None,
+) -> ChainStates:
+    """Returns chains that stand at `positions`.
+
+    Args:
+        plan: what is compiled in.
+        positions: parameters with a leading axis, the chains.
+        chunks: the data.
+        prior: (centre, variance) of every weight, if not N(0, v).
+        whole: the same data with `WholeInputs`, for the gradients, where they are such.
+    """
     initial, *_ = _adaptation(plan)
     steps = jnp.full((plan.chains,), plan.step_size, jnp.float32)
-    chains = jax.vmap(partial(start_chain, _target(plan, chunks, prior)))(positions)
+    chains = jax.vmap(partial(start_chain, target_of(plan, chunks, prior, whole)))(positions)
     # blackjax starts from Python numbers, whose weak types would compile the iteration twice
     adaptation = jax.tree.map(lambda leaf: leaf + jnp.zeros((), leaf.dtype), jax.vmap(initial)(steps))
     return ChainStates(chains, adaptation)
@@ -85,6 +100,7 @@ def advance(
     keys: jax.Array,
     iteration: jax.Array,
     prior: tuple[Tree, Tree] | None = None,
+    whole: Chunks | None = None,
 ) -> tuple[ChainStates, Info, jax.Array]:
     """Returns the chains after one iteration, what happened, and the step sizes that were used."""
     _, update, final = _adaptation(plan)
@@ -97,7 +113,7 @@ def advance(
     if plan.jitter:
         step_size = step_size * jax.vmap(partial(_jitter, plan.jitter))(now)
     trajectory = partial(
-        iterate, _target(plan, chunks, prior), steps=plan.steps, integrator=INTEGRATORS[plan.integrator]
+        iterate, target_of(plan, chunks, prior, whole), steps=plan.steps, integrator=INTEGRATORS[plan.integrator]
     )
     chains, info = jax.vmap(trajectory)(now, chains, step_size)
     with jax.numpy_dtype_promotion("standard"):  # blackjax raises counters to fractions
@@ -149,15 +165,30 @@ def iterate(
     return chain, info
 
 
-def _target(plan: ChainPlan, chunks: Chunks, prior: tuple[Tree, Tree] | None) -> Target:
+def target_of(
+    plan: ChainPlan, chunks: Chunks, prior: tuple[Tree, Tree] | None = None, whole: Chunks | None = None
+) -> Target:
+    """Returns the posterior that a plan samples from; arguments as `begin` takes them."""
+
     def log_likelihood(params: Tree, x: Any, y: Any) -> jax.Array:
-        return -negative_log_likelihood(plan.likelihood, plan.apply(params, x), y)
+        if isinstance(x, WholeInputs):
+            outputs = apply_to_whole(plan.apply, params, x, plan.precision)
+        else:
+            outputs = plan.apply(params, x)
+        return -negative_log_likelihood(plan.likelihood, outputs, y)
 
     if prior is None:
         tempered = TemperedPrior(1.0 / (plan.prior_variance * plan.temperature))
     else:
         tempered = TemperedPrior(jax.tree.map(lambda v: 1.0 / (v * plan.temperature), prior[1]), prior[0])
-    return make_target(log_likelihood, chunks, tempered, temperature=plan.temperature, precision=plan.precision)
+    return make_target(
+        log_likelihood,
+        chunks,
+        tempered,
+        temperature=plan.temperature,
+        precision=plan.precision,
+        gradient_chunks=whole,
+    )
 
 
 def _jitter(jitter: float, key: jax.Array) -> jax.Array:

@@ -55,6 +55,7 @@ from ..training_problem import (
 from .draws import Draws, restore, save
 from .kernel import INTEGRATORS, ChainPlan, ChainStates, Info, advance, begin, predictions
 from .target import check_precision, usable_precision
+from .whole_inputs import whole_chunks
 
 # How many draws are wanted and how they are kept does not change the chain.
 OPERATIONAL = ("samples", "draws_per_file", "probe")
@@ -236,9 +237,10 @@ def _sample(
     prior = None if config.prior is None else _prior_moments(config.prior, model, key)
     plan = chain_plan(config, model)
     chunks = cut(arrays.x, arrays.y, config.chunk)
+    whole = whole_chunks(chunks, plan.apply, jax.tree.map(lambda leaf: leaf[0], positions), plan.precision)
     folder = None if checkpoint is None else Path(checkpoint)
     run = {} if folder is None else _identity(key, config, arrays, positions, prior, held)
-    states, history = restore(folder, run, _checked(begin(plan, positions, chunks, prior)))
+    states, history = restore(folder, run, _checked(begin(plan, positions, chunks, prior, whole)))
     if folder is not None and not history.rows:  # before any draws, which alone would belong to no run
         save(folder, run, states, history, [])
     if len(history.probes) > config.samples:
@@ -261,7 +263,7 @@ def _sample(
         report(resumed=True)
     began, before = time.perf_counter(), float(history.rows[-1]["seconds"]) if history.rows else 0.0
     for iteration in range(len(history.rows), config.iterations):
-        states, info, step_size = advance(plan, states, chunks, keys, np.int32(iteration), prior)
+        states, info, step_size = advance(plan, states, chunks, keys, np.int32(iteration), prior, whole)
         history.rows.append(_row(iteration, config, jax.device_get(info), np.asarray(step_size), before, began))
         if iteration >= config.burn_in and (iteration - config.burn_in) % config.thin == config.thin - 1:
             kept.append(jax.tree.map(np.asarray, states.chains.position))

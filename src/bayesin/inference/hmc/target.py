@@ -16,6 +16,8 @@ have the full precision.
     bf16x3    three products of bfloat16 parts, about 16 bits; bf16x6, about 24 bits
     tf32x3    three products of TensorFloat-32 parts, about 21 bits; tf32, one, about 11 bits
 
+With bfloat16 parts, whole numbers such as pixels take fewer products: see `whole_inputs.py`.
+
 Reference: Neal 2011, section 5.5.3.
 """
 
@@ -81,9 +83,18 @@ LogLikelihood = Callable[[Tree, Any, Any], jax.Array]  # (params, x, y) -> one n
 
 
 def make_target(
-    log_likelihood: LogLikelihood, chunks: Chunks, prior: TemperedPrior, *, temperature: float, precision: str
+    log_likelihood: LogLikelihood,
+    chunks: Chunks,
+    prior: TemperedPrior,
+    *,
+    temperature: float,
+    precision: str,
+    gradient_chunks: Chunks | None = None,
 ) -> Target:
-    """Returns the target; `precision` is that of the matrix products of the gradient."""
+    """Returns the target; `precision` is that of the matrix products of the gradient.
+
+    Gradients may read the data in another form, of which `log_likelihood` knows what to make.
+    """
 
     def value_and_grad(params: Tree) -> tuple[jax.Array, Tree]:
         def part(carry, chunk):
@@ -94,7 +105,7 @@ def make_target(
                 return jax.tree.map(jnp.add, carry, jax.value_and_grad(total)(params)), None
 
         start = (jnp.zeros(()), jax.tree.map(jnp.zeros_like, params))
-        (value, gradient), _ = jax.lax.scan(part, start, chunks)
+        (value, gradient), _ = jax.lax.scan(part, start, chunks if gradient_chunks is None else gradient_chunks)
         pull = jax.tree.map(lambda precision, w: precision * w, prior.precisions(params), prior.offset(params))
         return value + prior.log_density(params), jax.tree.map(jnp.subtract, gradient, pull)
 

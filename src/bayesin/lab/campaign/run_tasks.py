@@ -79,8 +79,8 @@ class RunTask(Task):
 class PairTask(RunTask):
     """Barriers between members `first` and `second` of a run, as they are, after alignment, and rescaled as well.
 
-    On the test set each stands beside the barrier that is left after a temperature was fitted at every τ, where the
-    run left training examples unseen to fit it on.
+    On the test set each stands beside the barrier that is left after a temperature was fitted at every τ: on training
+    examples that the run left unseen, or where it saw all of them, on each half of the test set for the other.
     """
 
     first: int = 0
@@ -96,7 +96,8 @@ class PairTask(RunTask):
     @property
     def title(self) -> str:
         restarts = f", {self.restarts} restarts" if self.restarts > 1 else ""
-        return f"members {self.first} and {self.second}, {TrainTask(self.config).title}{restarts}"
+        cost = f", matched by {self.cost}" if self.cost != "wasserstein" else ""
+        return f"members {self.first} and {self.second}, {TrainTask(self.config).title}{restarts}{cost}"
 
     def perform(self, folder: Path, context: TaskContext) -> dict[str, Any]:
         data, model = context.prepared(self.config)
@@ -122,7 +123,9 @@ class PairTask(RunTask):
             paths["rescaled"] = rescaled_path(aligned.paths["aligned"], pair, key=key)
         unseen = context.held_out(self.config, UNSEEN)
         sets = {"test": Measured(data.x_test, data.y_test, self.samples)}
-        barriers = measure_barriers(paths, model.apply, sets, calibrate=unseen if len(unseen[1]) else None, **options)
+        barriers = measure_barriers(
+            paths, model.apply, sets, calibrate=unseen if len(unseen[1]) else "halves", **options
+        )
         if self.train_samples:
             sets = {"train": Measured(data.x_train, data.y_train, self.train_samples)}
             barriers |= measure_barriers(aligned.paths, model.apply, sets, **options)
@@ -161,6 +164,10 @@ def _unusual(config: RunConfig, training: Training) -> list[str]:
     words = [config.norm] if config.model != "mlp" and config.norm != RunConfig.norm else []
     if training.prior_centre != Training.prior_centre:
         words.append(f"prior at {training.prior_centre}")
+    if training.optimiser == "sgd" and training.momentum != Training.momentum:
+        words.append(f"momentum {training.momentum:g}")
+    if training.optimiser == "sgd" and training.schedule != Training.schedule:
+        words.append(f"{training.schedule} rate")
     if training.compute != Training.compute:
         words.append(training.compute)
     if isinstance(training, VI) and training.temperature_meaning != VI.temperature_meaning:

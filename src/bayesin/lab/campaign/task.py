@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ...data import Dataset, stratified
+from ...jaxprs import in_precision
 from ...json_files import json_text, plain
 from ...models import Model
 from ...symmetry import Apply, PermutationSpec
@@ -143,16 +143,6 @@ class Task(ABC):
     def name(self) -> str:
         """The name of its folder."""
         return f"{self.kind}-{self.hash}"
-
-
-def in_precision(apply: Apply, compute: str) -> Apply:
-    """A network that computes in another precision; its outputs are float32."""
-    if compute == "float32":
-        return apply
-    narrow = lambda tree: jax.tree.map(  # noqa: E731
-        lambda leaf: leaf.astype(compute) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf, tree
-    )
-    return lambda params, x: apply(narrow(params), narrow(x)).astype(jnp.float32)
 
 
 def topological_order(tasks: Iterable[Task]) -> list[Task]:

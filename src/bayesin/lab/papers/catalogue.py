@@ -5,6 +5,8 @@ from .reproduction import Reproduction
 from .rossi2023.barriers import BARRIERS
 from .rossi2023.cifar100 import CIFAR100
 from .rossi2023.conditions import CONDITIONS
+from .rossi2023.costs import COSTS
+from .rossi2023.initialisation import INITIALISATION
 from .rossi2023.kl import KL
 from .rossi2023.plane import PLANE
 from .rossi2023.presets import PRESETS
@@ -12,6 +14,7 @@ from .rossi2023.prior import PRIOR
 from .rossi2023.recurrent import RECURRENT
 from .rossi2023.regime import REGIME
 from .rossi2023.remedies import REMEDIES
+from .rossi2023.stated import STATED
 from .rossi2023.temperature import TEMPERATURE
 from .rossi2023.timings import TIMINGS
 from .rossi2023.width import WIDTH
@@ -23,6 +26,7 @@ from .xiao2023.transpositions import TRANSPOSITIONS
 
 ROSSI2023 = (
     *(BARRIERS, WIDTH, PRIOR, TEMPERATURE, KL, TIMINGS, CIFAR100, PLANE, REGIME, PRESETS, CONDITIONS),
+    *(INITIALISATION, COSTS, STATED),
     REMEDIES,
     RECURRENT,  # left to future work there
 )

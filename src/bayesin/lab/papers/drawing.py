@@ -67,6 +67,16 @@ def barrier_scale(axis: Any, tallest: float) -> None:
     axis.set_ylim(0, 1.5 * tallest or None)
 
 
+def log_scale(axis: Any) -> None:
+    """A logarithmic x or y axis whose ticks are plain numbers: 0.5, 1, 2, 5, 10, …"""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axis.axes.set(**{f"{axis.axis_name}scale": "log"})
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
 def bars(axis: Any, means: Sequence[Any], values: Sequence[Any], **options: Any) -> None:
     """Horizontal bars for means, with every value as a point."""
     axis.barh(range(len(means)), means, color=SLATE, height=0.66, alpha=0.6)

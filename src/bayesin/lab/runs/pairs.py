@@ -236,9 +236,10 @@ def measure_barriers(
                 on_point(number * taus + count, len(curves) * taus, f"{what} set: loss {loss:.4f} at τ = {tau:.2f}")
 
         examples = sets[name]
+        path = paths[kind]
         barriers[name][kind] = barrier(
-            paths[kind],
-            apply,
+            path,
+            path.apply if isinstance(path, Rescaled) else apply,
             (examples.x, examples.y),
             key=key,
             samples=examples.samples,

@@ -79,6 +79,18 @@ def pairs(scale: str, configs: Iterable[RunConfig], *, train_set: bool = False, 
     return [pair for config in configs for pair in neighbours(config, **fineness, **options)]
 
 
+def disjoint_pairs(scale: str, config: RunConfig, **options: Any) -> list[PairTask]:
+    """Pairs (0, 1), (2, 3), … of a run, which share no posterior, measured as finely as the scale says."""
+    size = SIZES[scale]
+    fineness = {"samples": size.samples, "taus": size.taus} | options
+    return [pair for pair in neighbours(config, **fineness) if pair.first % 2 == 0]
+
+
+def resnet_disjoint_pairs(scale: str, data: str = "cifar10", **changes: Any) -> list[PairTask]:
+    """Of `resnet_pairs` those that share no posterior."""
+    return [pair for pair in resnet_pairs(scale, data, **changes) if pair.first % 2 == 0]
+
+
 def resnet_pairs(
     scale: str,
     data: str = "cifar10",
