@@ -35,11 +35,8 @@ from .sgmcmc import SGMCMC as SGMCMC
 from .sgmcmc import fit_sgmcmc as fit_sgmcmc
 from .swag import SWAG as SWAG
 from .swag import fit_swag as fit_swag
-<<<<<<< HEAD
 from .training_problem import check_network as check_network
-=======
 from .training_problem import initialise as initialise
->>>>>>> main
 from .vi import VI as VI
 from .vi import fit_vi as fit_vi
 from .vi import fit_vi_grid as fit_vi_grid
