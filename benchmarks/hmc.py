@@ -2,15 +2,14 @@
 
     python benchmarks/hmc.py --seconds 300                      an accelerator: all precisions, 1, 2 and 4 chains
     python benchmarks/hmc.py --precisions bf16x3 float32 --chains 4
-    python benchmarks/hmc.py --precisions bf16x3 --chains 4 --inputs whole floats --chunk 10000 20000 --starts random
+    python benchmarks/hmc.py --gradients --precisions bf16x3 --chains 4 --chunk 60000   gradients alone
     python benchmarks/hmc.py --tiny                             a dry run in seconds
 
 One line for each precision, kind of inputs (pixels as whole numbers, or as floats like any others), size of chunks,
-number of chains and start, as soon as it is measured: compilation apart, the
-smallest time of an iteration, the mean acceptance and the mean size of the energy error over all measured
-iterations and chains, and how far the gradient is from that of float32, relative to its length. All begin
-where a short burn-in from trained (MAP) networks, or from random ones, has led. Energies are in float32
-throughout, with compensated sums.
+number of chains and start, as soon as it is measured: compilation apart, the smallest time of an iteration, the
+mean acceptance and the mean size of the energy error over all measured iterations and chains, and how far the
+gradient is from that of float32, relative to its length. All begin where a short burn-in from trained (MAP)
+networks, or from random ones, has led. Energies are in float32 throughout, with compensated sums.
 """
 
 import argparse
@@ -25,7 +24,6 @@ import numpy as np
 from bayesin.chunks import cut
 from bayesin.data import load
 from bayesin.inference import HMC, Ensemble, fit_ensemble
-from bayesin.inference.hmc import whole_inputs
 from bayesin.inference.hmc.kernel import ChainStates, advance, begin, target_of
 from bayesin.inference.hmc.sampling import chain_plan
 from bayesin.inference.hmc.target import PRECISIONS as NAMES
@@ -73,8 +71,6 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--precisions", nargs="+", default=PRECISIONS, choices=list(NAMES))
     parser.add_argument("--gradients", action="store_true", help="gradients alone, no chains")
-    parser.add_argument("--narrow", type=int, nargs="+", default=[whole_inputs.NARROW], help="with --gradients")
-    parser.add_argument("--joined", type=int, nargs="+", default=[whole_inputs.JOINED], help="with --gradients")
     parser.add_argument("--inputs", nargs="+", default=["whole", "floats"], choices=["whole", "floats"])
     parser.add_argument("--chains", type=int, nargs="+", default=[1, 4, 2])
     parser.add_argument("--starts", nargs="+", default=["map", "random"], choices=["map", "random"])
@@ -94,17 +90,11 @@ def arguments() -> argparse.Namespace:
 def gradients(model, config, options, chunks, positions) -> None:
     """One line for each way to compute the gradient of all chains at random networks."""
     exact, whole_of = None, {}
-    say(f"{'precision':9} inputs narrow joined  chunk chains  ms/gradient  gradient off  compile s")
-    how = (options.narrow, options.joined, chunks, options.chains)
-    for precision, inputs, narrow, joined, length, chains in itertools.product(
-        options.precisions, options.inputs, *how
-    ):
+    say(f"{'precision':9} inputs  chunk chains  ms/gradient  gradient off  compile s")
+    ways = itertools.product(options.precisions, options.inputs, chunks, options.chains)
+    for precision, inputs, length, chains in ways:
         if usable_precision(precision) != precision or (inputs == "whole" and precision not in PARTS):
             continue
-        if inputs == "floats" and (narrow, joined) != (options.narrow[0], options.joined[0]):
-            continue  # these say how whole inputs are multiplied
-        whole_inputs.NARROW, whole_inputs.JOINED = narrow, bool(joined)
-        jax.clear_caches()
         here = {
             name: jax.tree.map(lambda leaf, n=n: leaf[:n], positions) for name, n in (("all", chains), ("one", 1))
         }
@@ -125,7 +115,7 @@ def gradients(model, config, options, chunks, positions) -> None:
         off = distance(jax.tree.map(lambda leaf: leaf[:1], found), exact)
         off /= distance(exact, jax.tree.map(jnp.zeros_like, exact))
         say(
-            f"{precision:9} {inputs:6} {narrow:6} {joined:6} {length:6} {chains:6} {1e3 * seconds / chains:12.3f} "
+            f"{precision:9} {inputs:6} {length:6} {chains:6} {1e3 * seconds / chains:12.3f} "
             f"{off:13.2g} {compiling:10.1f}"
         )
 

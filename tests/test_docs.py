@@ -69,6 +69,17 @@ def test_the_documentation_builds_without_a_warning(tmp_path):
         assert fetched == [], page
 
 
+PAGES = sorted({*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "tutorial").glob("*.md")})
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_code_fits_the_width_of_a_page(page):
+    """What is cut at the edge of a page has to be scrolled to; the width is that of docs/_static/bayesin.css."""
+    blocks = re.findall(r"^```(.*?)\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    lines = [line for what, block in blocks if not what.startswith("{") for line in block.splitlines()]
+    assert [line for line in lines if len(line) > 96] == []
+
+
 def test_every_verb_has_a_row_on_the_command_line_page():
     from bayesin.cli.main import VERBS
 

@@ -61,10 +61,11 @@ def test_error_and_bias_are_those_of_a_jackknife_written_out():
         assert found.standard_error == pytest.approx(error, rel=2e-3)
 
 
-def test_error_and_bias_at_few_draws_are_near_the_truth():
-    """Log-normal likelihoods of mean one, so that the loss is zero, and the tails heavy; 8 draws."""
+@pytest.mark.parametrize("draws", [8, 32])
+def test_error_and_bias_at_few_draws_are_near_the_truth(draws):
+    """Log-normal likelihoods of mean one, so that the loss is zero, and the tails heavy."""
     spread, examples, repeats = 1.5, 50, 1000
-    logs = spread * np.random.default_rng(0).normal(size=(repeats, 8, examples)) - spread**2 / 2
+    logs = spread * np.random.default_rng(0).normal(size=(repeats, draws, examples)) - spread**2 / 2
     number = np.arange(examples)
 
     @jax.jit
@@ -72,19 +73,20 @@ def test_error_and_bias_at_few_draws_are_near_the_truth():
     def average(table):
         return average_over_draws(
             Samples({"l": table}), KEY, cut(number, number, examples), apply=lambda p, x: p["l"][x],
-            likelihood=as_likelihood(lambda f, y: f), samples=8, draws=8, count=examples,
+            likelihood=as_likelihood(lambda f, y: f), samples=draws, draws=8, count=examples,
         )  # fmt: skip
 
     found = average(jnp.asarray(logs, jnp.float32))
     losses = -np.asarray(found.log_likelihood, np.float64).mean(1)
     bias, error = losses.mean(), losses.std(ddof=1)
     ratios = np.exp(logs) / np.exp(logs).mean(1, keepdims=True)
-    delta_bias = 0.5 / 8 * np.mean((ratios - 1) ** 2)
-    delta_error = np.sqrt(np.mean(ratios.mean(2).var(1, ddof=1)) / 8)
+    delta_bias = 0.5 / draws * np.mean((ratios - 1) ** 2)
+    delta_error = np.sqrt(np.mean(ratios.mean(2).var(1, ddof=1)) / draws)
     influence = np.asarray(found.influence, np.float64)
-    said_bias, said_error = float(np.mean(found.bias)), np.sqrt(np.mean(influence.var(1, ddof=1)) / 8)
+    said_bias, said_error = float(np.mean(found.bias)), np.sqrt(np.mean(influence.var(1, ddof=1)) / draws)
     assert 0.65 < said_bias / bias < 1.5 and 0.9 < said_error / error < 1.5
-    assert delta_bias / bias < 0.6 and delta_error / error < 0.8  # what the delta method would say
+    worst = {8: (0.6, 0.8), 32: (0.7, 0.9)}[draws]  # of what the delta method would say, better with more draws
+    assert delta_bias / bias < worst[0] and delta_error / error < worst[1]
 
 
 def test_marginal_loss_is_below_the_average_loss_of_its_draws():

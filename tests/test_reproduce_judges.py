@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from bayesin.lab.papers import CATALOGUE, judged, read_reproduction, write_reproduction
+from bayesin.lab.papers.rossi2023 import remedies
 from bayesin.lab.papers.verdicts import (
     Barriers,
     barriers_of,
@@ -36,13 +37,13 @@ def test_committed_verdicts_follow_from_the_committed_numbers(name):
         assert f"| {row} |" in page
 
 
-def set_barriers(records, naive, aligned):
-    """Barriers of all pairs, by functions of their record."""
+def set_barriers(records, naive, aligned, rescaled=None):
+    """Barriers of all pairs, by functions of their record; those of the rescaled path where it was measured."""
     for record in records:
         if record["settings"]["kind"] == "pair" and record["state"] == "done":
-            for kind, height in (("naive", naive), ("aligned", aligned)):
-                for curve in record["numbers"][kind].values():
-                    curve |= {"value": height(record), "standard_error": 1e-4}
+            for kind, height in (("naive", naive), ("aligned", aligned), ("rescaled", rescaled or aligned)):
+                for curve in record["numbers"].get(kind, {}).values():
+                    curve |= {"value": height(record), "standard_error": 1e-7}
 
 
 def zero_barriers(records, holds):
@@ -50,7 +51,8 @@ def zero_barriers(records, holds):
 
 
 def staying_barriers(records, holds):
-    zero_barriers(records, not holds)
+    heights = (0.9, 0.01) if holds else (0.01, 0.9)  # it stays on the geodesic alone
+    set_barriers(records, lambda pair: 1.0, lambda pair: heights[0], lambda pair: heights[1])
 
 
 def barriers_by_width(records, holds):
@@ -75,6 +77,7 @@ def barriers_by_std(records, holds):
 
 
 def member_accuracies(records, holds):
+    zero_barriers(records, holds)
     for record in records:
         if record["settings"]["kind"] == "train":
             for member in record["numbers"]["members"]:
@@ -171,6 +174,37 @@ def shares_left(records, holds):
                     curve |= heights | {"accuracy_drop": left / 10}
 
 
+def barriers_by_what_survives(records, holds):
+    """Shares that rise with what is kept of the start, which is as predicted and of T/v alone; or all reversed."""
+    kept = {}
+    for record in records:
+        training = record["settings"]["config"]["training"]
+        pull = training["temperature"] / training["prior_variance"] * training["epochs"]
+        share = 1 / (1 + float(f"{pull:.4g}"))
+        kept[record["settings"]["config"]["hash"]] = share
+        if record["settings"]["kind"] == "drift":
+            for member in record["numbers"]["members"]:
+                member["kept"] = share if holds else 1 - share
+            record["numbers"]["predicted"] = share if holds else float(share >= 0.5)
+
+    def left(pair):
+        config = pair["settings"]["config"]
+        return kept[config["hash"]] * (1 if holds else config["training"]["prior_variance"] ** 0.5)
+
+    set_barriers(records, lambda pair: 1.0, left)
+
+
+def barriers_by_cost(records, holds):
+    shares = {"wasserstein": 0.1, "means": 0.2, "kl": 0.3, "activations": 0.05}
+    shares = shares if holds else shares | {"means": 0.05, "kl": 0.05, "activations": 0.2}
+
+    def left(pair):
+        settings = pair["settings"]
+        return shares[settings["cost"]] * (1 + 0.01 * settings["first"])
+
+    set_barriers(records, lambda pair: 1.0, left)
+
+
 CLAIMS = {  # numbers under which all claims of a figure hold, or none
     "barriers": zero_barriers,
     "width": barriers_by_width,
@@ -190,7 +224,11 @@ CLAIMS = {  # numbers under which all claims of a figure hold, or none
     "stds": stds_after,
     "pruning": accuracy_when_pruned,
     "remedies": shares_left,
+    "initialisation": barriers_by_what_survives,
+    "costs": barriers_by_cost,
+    "stated": zero_barriers,
 }
+ALONE = "one pair has no spread"  # and decides nothing, whatever was measured
 
 
 @pytest.mark.parametrize("holds", [True, False], ids=["holds", "contradicted"])
@@ -200,6 +238,7 @@ def test_a_claim_is_confirmed_by_numbers_that_say_so_and_by_no_others(name, hold
     records = copy.deepcopy(records)
     CLAIMS[name](records, holds)
     findings = [finding for finding in CATALOGUE[name].judge(records) if finding.verdict != "not measured"]
+    findings = [finding for finding in findings if ALONE not in finding.reason]
     verdicts = {finding.claim: finding.verdict for finding in findings}
     verdicts.pop("without alignment there is always a barrier", None)  # so it is in both
     assert verdicts and all((verdict == "confirmed") == holds for verdict in verdicts.values()), verdicts
@@ -234,6 +273,13 @@ def test_rules_for_barriers_and_trends():
 def test_a_trend_that_its_errors_could_undo_is_not_decided(errors, claim, verdict):
     found, reason = trend([1, 2, 3, 4, 5], [0.1, 0.2, 0.3, 0.4, 0.5], errors, what="x and y", claim=claim)
     assert found == verdict and reason.startswith("rank correlation of x and y +1.00")
+
+
+def test_points_without_errors_are_drawn_among_themselves():
+    """One of twenty against the trend is in most redraws: what it does to the verdict decides nothing."""
+    xs = np.arange(20.0)
+    ys = np.where(xs == 0, 30.0, xs)
+    assert trend(xs, xs, what="it")[0] == "confirmed" and trend(xs, ys, what="it")[0] == "not decided"
 
 
 def test_redraws_of_two_points_are_as_often_in_order_as_the_normal_distribution_says():
@@ -305,7 +351,7 @@ def done(kind, numbers, **settings):
 
 def measured_pair(naive, aligned, first=0, **model):
     curve = {"value": naive, "accuracy": [0.3]}
-    config = {"model": {"name": "mlp"} | model, "data": {"name": "mnist"}}
+    config = {"model": {"name": "mlp"} | model, "data": {"name": "mnist"}, "hash": "a run"}
     return done(
         "pair", {"naive": {"test": curve}, "aligned": {"test": {"value": aligned}}}, config=config, restarts=1,
         first=first, second=first + 1,
@@ -315,8 +361,12 @@ def measured_pair(naive, aligned, first=0, **model):
 @pytest.mark.parametrize("naive, verdict", [(1.5, "confirmed"), (0.02, "not measured")])
 def test_a_trend_is_judged_only_where_there_is_a_barrier(naive, verdict):
     """Networks that are hardly trained have none, and tell nothing of width."""
-    pairs = [measured_pair(naive / width, 0.02 / width, width=width) for width in (1, 2, 4)]
+    pairs = [
+        measured_pair(naive / width, 0.02 / width, first, width=width) for width in (1, 2, 4) for first in (0, 2)
+    ]
     assert [finding.verdict for finding in CATALOGUE["width"].judge(pairs)] == [verdict, verdict]
+    alone = {finding.verdict for finding in CATALOGUE["width"].judge(pairs[::2])}
+    assert alone == {"not measured" if verdict == "not measured" else "not decided"}  # one pair has no spread
 
 
 @pytest.mark.parametrize("naive, aligned, verdict", [(1.0, 0.08, "partly"), (0.01, 0.01, "not measured")])
@@ -343,6 +393,9 @@ def test_the_rescaled_path_is_judged_beside_the_geodesic_where_it_was_measured(n
     assert CATALOGUE[name].judge(pairs)[-1].verdict in ("not decided", "not confirmed")
 
 
+CURVE = {"taus": [0.0, 0.5, 1.0], "nll": [1.0, 1.5, 2.0], "accuracy": [0.9, 0.5, 0.9]}
+
+
 @pytest.mark.parametrize("naive, holds, verdicts", [
     (1.0, True, ["confirmed", "confirmed"]),
     (1.0, False, ["not confirmed", "not confirmed"]),
@@ -353,7 +406,7 @@ def test_a_remedy_is_judged_beside_rescaling_alone_and_only_where_there_is_a_bar
         "model": {"name": "mlp", "width": 512}, "data": {"name": "mnist"}, "training": {"optimiser": "adam"},
     }  # fmt: skip
     records = [
-        done("remedy", {path: {"accuracy": [0.9, 0.5, 0.9]} for path in ("geodesic", "rescaled")}, config=config,
+        done("remedy", {path: dict(CURVE) for path in ("geodesic", "rescaled")}, config=config,
              first=first, second=first + 1, matching=matching)
         for first in (0, 2) for matching in ("none", "wasserstein", "activations")
     ]  # fmt: skip
@@ -364,6 +417,15 @@ def test_a_remedy_is_judged_beside_rescaling_alone_and_only_where_there_is_a_bar
     findings = CATALOGUE["remedies"].judge(records)
     assert [finding.verdict for finding in findings] == verdicts
     assert max(len(finding.ours) for finding in findings) < 120
+
+
+def test_a_fitted_path_is_also_compared_with_ends_as_they_were_trained():
+    """Fitted ends of 0.8 and 1.8 with 1.6 between them: 0.3 above their chord, 0.1 above that of 1 and 2."""
+    scores = {"accuracy_drop": 0.0, "calibrated_value": 0.3, "held_out_value": 0.3}
+    curves = {"geodesic": CURVE | scores | {"value": 1.0}, "fitted": CURVE | scores | {"value": 0.3}}
+    curves["fitted"]["nll"] = [0.8, 1.6, 1.8]
+    record = done("remedy", curves, config={}, first=0, second=1, matching="none")
+    np.testing.assert_allclose(remedies.columns([record])["none", "fitted"].above_trained, [0.1])
 
 
 def test_the_worst_pair_decides():

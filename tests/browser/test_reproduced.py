@@ -21,7 +21,7 @@ def test_claims_and_figure_are_shown(browser, written, width, theme):
     path, result = written
     page = browser.open(path, width=width, theme=theme)
     sections = page.locator("main > section").evaluate_all("nodes => nodes.map((node) => node.id)")
-    assert sections == ["top", "claims", "panels", "tables", "run"]
+    assert sections == ["top", "panels", "claims", "tables", "run"]
     verdicts = page.locator("#claims .verdict").all_inner_texts()
     assert [text.split(" ", 1)[1] for text in verdicts] == [one["verdict"] for one in result["findings"]]
     bars = page.locator("[data-plot=panel-0]").evaluate("node => node.querySelectorAll('.bars path').length")

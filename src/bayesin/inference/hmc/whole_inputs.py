@@ -27,10 +27,6 @@ from ...trees import Tree
 PARTS = {"bf16x3": 2, "bf16x6": 3, "bf16x9": 3}  # of weights, for the bits that the precision has
 LARGEST = 256  # all whole numbers up to it are exact in bfloat16
 LOOKED_AT = 1_000  # examples in which the spacing is looked for; all are checked
-# A product with fewer rows, columns or terms waits for memory, not for multiplications, and splitting its factors
-# would read and write them once more; it is computed in float32.
-NARROW = 32
-JOINED = True
 
 
 class WholeInputs(NamedTuple):
@@ -112,8 +108,6 @@ def apply_to_whole(apply: Apply, params: Tree, x: WholeInputs, precision: str, m
             if met is not None:
                 met.append(name)
             return [_product(equation, inputs, parts)]
-        if name == "dot_general" and _is_narrow(equation):
-            equation = equation.replace(params=equation.params | {"precision": jax.lax.Precision.HIGHEST})
         return evaluate(equation, [one.floats() if isinstance(one, WholeInputs) else one for one in inputs])
 
     like = jax.ShapeDtypeStruct(x.counts.shape, jnp.float32)
@@ -145,15 +139,6 @@ def _is_product(equation: JaxprEqn) -> bool:
     _, (first, second) = equation.params["dimension_numbers"]
     kinds = {cast(Any, variable.aval).dtype for variable in (*equation.invars, *equation.outvars)}
     return not first and not second and kinds == {np.dtype(np.float32)}
-
-
-def _is_narrow(equation: JaxprEqn) -> bool:
-    (one, other), (batch, _) = equation.params["dimension_numbers"]
-    first, second = (cast(Any, variable.aval).shape for variable in equation.invars)
-    terms = np.prod([first[axis] for axis in one])
-    rows = np.prod([size for axis, size in enumerate(first) if axis not in (*one, *batch)])
-    columns = np.prod(second) / np.prod([second[axis] for axis in other]) / np.prod([first[axis] for axis in batch])
-    return bool(min(terms, rows, columns) <= NARROW)
 
 
 def _product(equation: JaxprEqn, factors: list[Any], parts: int) -> jax.Array:
@@ -199,23 +184,11 @@ def _summed(counts: Any, values: jax.Array, axes: Any, parts: int) -> jax.Array:
     """Products of counts with the bfloat16 parts of values, in float32."""
     # a CPU cannot multiply all shapes of bfloat16; the same numbers in float32 have the same products
     kind = jnp.float32 if jax.default_backend() == "cpu" else jnp.bfloat16
-    split, rest = [], values
+    total: Any = 0.0
     for _ in range(parts):
         # not a cast there and back, which a compiler may leave out
-        part = jax.lax.reduce_precision(rest, exponent_bits=8, mantissa_bits=7)
-        split.append(part)
-        rest = rest - part
-    if JOINED and len(axes[0]) == 1 and axes[0][0] != 0:
-        counts = jnp.concatenate([counts] * parts, axes[0][0])
-        split = [jnp.concatenate(split, axes[1][0])]
-
-    def product(part: jax.Array) -> jax.Array:
-        return jax.lax.dot_general(
-            counts.astype(kind),
-            part.astype(kind),
-            (axes, ((), ())),
-            precision=jax.lax.Precision.DEFAULT,
-            preferred_element_type=jnp.float32,
-        )
-
-    return sum(map(product, split[1:]), product(split[0]))
+        part = jax.lax.reduce_precision(values, exponent_bits=8, mantissa_bits=7)
+        factors = counts.astype(kind), part.astype(kind)
+        exact: dict[str, Any] = {"precision": jax.lax.Precision.DEFAULT, "preferred_element_type": jnp.float32}
+        total, values = total + jax.lax.dot_general(*factors, (axes, ((), ())), **exact), values - part
+    return total

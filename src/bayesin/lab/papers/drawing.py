@@ -14,15 +14,16 @@ ORANGE, BLUE, GREEN = (str(KINDS[kind]["color"]) for kind in ("naive", "aligned"
 SLATE, DARK_SLATE, PURPLE, OCHRE, GREY = "#5b6b82", "#2c3848", "#6a51a3", "#a8761b", "#7a7a7a"
 
 
-def curves(axis: Any, pairs: Sequence[Record], part: str = "test") -> None:
-    """Loss along τ, without and after alignment and rescaled: the mean of all pairs, every pair as a thin line."""
+def curves(axis: Any, pairs: Sequence[Record], part: str = "test", column: str = "nll", scale: float = 1.0) -> None:
+    """A column along τ, without and after alignment and rescaled: the mean of all pairs, each pair as a thin line."""
     for kind in ("naive", "aligned", "rescaled"):
         look = {"color": KINDS[kind]["color"], "marker": ""}
         measured = [pair["numbers"][kind][part] for pair in pairs if part in pair["numbers"].get(kind, {})]
+        measured = [curve for curve in measured if curve.get(column) is not None]
         for curve in measured:
-            axis.plot(curve["taus"], curve["nll"], **look, lw=0.7, alpha=0.5)
+            axis.plot(curve["taus"], scale * np.asarray(curve[column]), **look, lw=0.7, alpha=0.5)
         if measured:
-            mean = np.mean([curve["nll"] for curve in measured], axis=0)
+            mean = scale * np.mean([curve[column] for curve in measured], axis=0)
             look |= {"linestyle": KINDS[kind]["linestyle"], "label": KINDS[kind]["label"]}
             axis.plot(measured[0]["taus"], mean, **look)
     axis.set(xlabel="position on the path, τ", xlim=(0, 1))

@@ -1,4 +1,4 @@
-"""The page of a reproduction: verdicts first, then the figure, then what was run."""
+"""The page of a reproduction: what was found in a line, the figure, the verdicts, then what was run."""
 
 import base64
 from collections import Counter
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ...files import read_bytes
-from ..report import card, publish
+from ..report import publish
 from .catalogue import find
 
 DRAWN = "Drawn from the numbers in the file below."
@@ -36,7 +36,7 @@ def report_of(result: Mapping[str, Any], svg: bytes | None, panels: Panels | Non
             f"The claim: {result['claim']}.",
             f"{result['source']}. Scale: {result['scale']}, on {devices}.",
         ],
-        "summary": _summary(result["findings"]),
+        "summary": [],  # the title has counted the verdicts
         "claims": [dict(finding) for finding in result["findings"]],
         "panels": {"says": DRAWN, "panels": panels} if panels else {},
         "pictures": [] if svg is None or panels else [_picture(result, svg)],
@@ -63,15 +63,6 @@ def found_in_words(findings: Sequence[Mapping[str, str]]) -> str:
         return f"the claim is {findings[0]['verdict']}" + (" confirmed" if counts["partly"] else "")
     others = [f"{counts[verdict]} {verdict}" for verdict in VERDICTS[1:] if counts[verdict]]
     return ", ".join([f"{counts['confirmed'] or 'none'} of {len(findings)} claims confirmed", *others])
-
-
-def _summary(findings: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
-    counts = Counter(finding["verdict"] for finding in findings)
-    return [
-        card(verdict.capitalize(), str(counts[verdict]), "claim" if counts[verdict] == 1 else "claims")
-        for verdict in VERDICTS
-        if counts[verdict]
-    ]
 
 
 def _picture(result: Mapping[str, Any], svg: bytes) -> dict[str, str]:

@@ -74,6 +74,11 @@ class Barriers(NamedTuple):
         )
 
     @property
+    def naive_error(self) -> float:
+        """Standard error of the mean barrier without alignment."""
+        return self._error(self.naive, lambda naive, aligned: naive)
+
+    @property
     def nats_error(self) -> float:
         """Standard error of the mean barrier after alignment."""
         return self._error(self.aligned, lambda naive, aligned: aligned)
@@ -104,17 +109,17 @@ def findings_of_rescaled(cases: Mapping[str, Sequence[Record]], rule: Rule | Non
         rescaled, plain = (barriers_of(of_case, path=path) for path in ("rescaled", "aligned"))
         if rescaled.naive:
             said = f"{format_mean_std(plain.aligned)} on the geodesic → {format_mean_std(rescaled.aligned)} nats, "
-            lost = [100 * curve["accuracy_drop"] for curve in _test_curves(of_case, "rescaled")]
-            said += f"points of accuracy lost {format_mean_std(lost, 1)}"
+            said += f"points of accuracy lost {format_mean_std(points_lost(of_case, 'rescaled'), 1)}"
             judge = rule or (verdict_of_nearly_zero if "ResNet20" in title else verdict_of_zero)
             claim = f"{title}, rescaled path: {'nearly ' if judge is verdict_of_nearly_zero else ''}no barrier"
             findings.append(Finding(claim, "not in the paper", said, *judge(rescaled)))
     return findings
 
 
-def _test_curves(pairs: Sequence[Record], kind: str) -> list[Record]:
+def points_lost(pairs: Sequence[Record], kind: str) -> list[float]:
+    """By how many points test accuracy falls below the chord between its ends, for the pairs that have the path."""
     curves = [_curves(pair, kind) for pair in pairs]
-    return [curve["test"] for curve in curves if "test" in curve]
+    return [100 * curve["test"]["accuracy_drop"] for curve in curves if "test" in curve]
 
 
 def _disjoint(pairs: Sequence[Record]) -> int:
@@ -197,15 +202,16 @@ def verdict_of_no_rise(correlation: float) -> Verdict:
 def trend(
     xs: Sequence[float],
     ys: Sequence[float],
-    errors: Sequence[float],
+    errors: Sequence[float] | None = None,
     *,
     what: str,
     claim: Literal["rise", "fall", "no fall"] = "rise",
 ) -> tuple[Verdict, str]:
     """Whether y rises or falls with x, or does not fall, judged with the standard errors of y.
 
-    The points are redrawn within their errors; where fewer than 95 in 100 redraws give the verdict of the points
-    themselves, nothing is decided. That is careful: the points have their errors already, and get them again.
+    The points are redrawn within their errors, or where they have none among themselves (with replacement); where
+    fewer than 95 in 100 redraws give the verdict of the points themselves, nothing is decided. The former is careful:
+    the points have their errors already, and get them again.
 
     Example:
         >>> trend([1, 2, 3, 4], [0.1, 0.2, 0.3, 0.4], [0.01] * 4, what="x and y")
@@ -217,19 +223,23 @@ def trend(
     if np.isnan(correlation):
         return "not measured", "one setting alone"
     reason = f"rank correlation of {what} {correlation:+.2f}"
-    if not np.all(np.isfinite(errors)):
+    if errors is not None and not np.all(np.isfinite(errors)):
         return "not decided", f"{reason}; a single pair has no spread"
-    draws = np.random.default_rng(0).normal(ys, errors, (REDRAWS, len(ys)))
-    redrawn = [rank_correlation(xs, draw) for draw in draws]
+    randomness = np.random.default_rng(0)
+    if errors is None:
+        chosen = randomness.integers(0, len(ys), (REDRAWS, len(ys)))
+        redrawn = [rank_correlation(np.asarray(xs)[these], np.asarray(ys)[these]) for these in chosen]
+    else:
+        redrawn = [rank_correlation(xs, draw) for draw in randomness.normal(ys, errors, (REDRAWS, len(ys)))]
     rule = verdict_of_no_rise if claim == "no fall" else verdict_of_rise
     sign = 1.0 if claim == "rise" else -1.0
     found = rule(sign * correlation)
     same = np.mean([rule(sign * value) == found for value in redrawn])
-    low, high = np.quantile(redrawn, [0.025, 0.975])
+    low, high = np.nanquantile(redrawn, [0.025, 0.975])
     return (found if same >= SURE else "not decided"), f"{reason}, {low:+.2f} to {high:+.2f} in 95 of 100 redraws"
 
 
-def rank_correlation(xs: Sequence[float], ys: Sequence[float]) -> float:
+def rank_correlation(xs: Sequence[float] | np.ndarray, ys: Sequence[float] | np.ndarray) -> float:
     """Spearman's rank correlation of two columns: −1 where y falls whenever x grows; NaN where one is constant.
 
     Example:

@@ -8,7 +8,14 @@ import numpy as np
 from ...campaign import Task
 from .. import drawing
 from ..reproduction import Finding, Record, Reproduction, runs_with_pairs
-from ..verdicts import barrier_values, format_mean_std
+from ..verdicts import (
+    barrier_values,
+    barriers_of,
+    findings_of_rescaled,
+    format_mean_std,
+    points_lost,
+    verdict_of_zero,
+)
 from .variational_pairs import DATA, case_of, pairs, posteriors, resnet_pairs
 
 NAMED = {"sgd": "paper", "adam": "converged"}  # what tells the presets apart is their optimiser
@@ -48,7 +55,19 @@ def judge(records: Sequence[Record]) -> list[Finding]:
                 "nothing to compare with" if floor is None else "the floor is a prototype's",
             )
         )
-    return findings
+    converged = {
+        f"{case}, {named}{compute}": row["pairs"]
+        for (case, named, compute), row in _rows(records).items()
+        if named == "converged" and row["pairs"]
+    }
+    for title, of_run in converged.items():
+        barriers = barriers_of(of_run)
+        lost = [format_mean_std(points_lost(of_run, kind), 1) for kind in ("naive", "aligned")]
+        heights = f"{format_mean_std(barriers.naive)} → {format_mean_std(barriers.aligned, 4)} nats"
+        ours = f"{heights}, points of accuracy lost {' → '.join(lost)}"
+        claim = f"{title}: no barrier after alignment"
+        findings.append(Finding(claim, "not studied", ours, *verdict_of_zero(barriers)))
+    return findings + findings_of_rescaled(converged)
 
 
 def draw(figure: Any, records: Sequence[Record]) -> None:
@@ -76,6 +95,7 @@ def _rows(records: Sequence[Record]) -> dict[tuple[str, str, str], dict[str, Any
             "whole": run["settings"]["config"]["data"]["limit"] is None,  # floors are of the whole data sets
             "accuracy": [member["test_accuracy"] for member in members],
             "std": [member["std_mean"] for member in members],
+            "pairs": of_run,
             "naive": barrier_values(of_run, "naive"),
             "aligned": barrier_values(of_run, "aligned"),
         }

@@ -11,7 +11,7 @@ from ...campaign import Task, neighbours
 from ...runs import RunConfig, make_training, preset
 from .. import drawing
 from ..reproduction import Finding, Record, Reproduction, grouped, of_kind
-from ..verdicts import accuracies, barriers_of, format_mean_std, verdict_of_zero
+from ..verdicts import accuracies, barriers_of, format_mean_std, points_lost, verdict_of_zero
 from .variational_pairs import SIZES, network_of
 
 CELLS = ("rnn", "lstm")
@@ -54,7 +54,7 @@ def judge(records: Sequence[Record]) -> list[Finding]:
     for title, pairs in grouped(of_kind(records, "pair"), _case_of).items():
         barriers = barriers_of(pairs)
         verdict, reason = verdict_of_zero(barriers)
-        lost = [format_mean_std(_points_lost(pairs, kind), 1) for kind in ("naive", "aligned")]
+        lost = [format_mean_std(points_lost(pairs, kind), 1) for kind in ("naive", "aligned")]
         findings.append(
             Finding(
                 f"{title}: no barrier after alignment",
@@ -72,11 +72,6 @@ def draw(figure: Any, records: Sequence[Record]) -> None:
     cases = grouped(of_kind(records, "pair"), _case_of)
     titled = {title.replace(", `", "\n").strip("`"): pairs for title, pairs in cases.items()}
     drawing.curves_of_cases(figure, titled, one_scale=True)
-
-
-def _points_lost(pairs: Sequence[Record], kind: str) -> list[float]:
-    """By how many points the accuracy falls below the chord between its ends, at most."""
-    return [100 * pair["numbers"][kind]["test"]["accuracy_drop"] for pair in pairs]
 
 
 def _case_of(pair: Record) -> str:

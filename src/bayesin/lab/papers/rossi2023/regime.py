@@ -12,7 +12,7 @@ import numpy as np
 from ...campaign import Task
 from .. import drawing
 from ..reproduction import Finding, Record, Reproduction, runs_with_pairs
-from ..verdicts import barrier_values, format_mean_std, rank_correlation, verdict_of_rise
+from ..verdicts import barrier_values, barriers_of, format_mean_std, trend
 from .variational_pairs import pairs, posteriors
 
 RATES = {
@@ -35,15 +35,17 @@ def judge(records: Sequence[Record]) -> list[Finding]:
     rows = _rows(records)
     if not rows:
         return []
-    trend = rank_correlation([row["std"] for row in rows], [float(np.mean(row["aligned"])) for row in rows])
+    stds, errors = [row["std"] for row in rows], [row["error"] for row in rows]
+    verdict = trend(
+        stds, [float(np.mean(row["aligned"])) for row in rows], errors, what="mean std and aligned barrier"
+    )
     parts = (f"{r['optimiser']} {r['rate']:g}, std {r['std']:.4f}: {format_mean_std(r['aligned'], 4)}" for r in rows)
     return [
         Finding(
             "the barrier left after alignment grows as the stds move",
             "not studied",
             "; ".join(parts),
-            verdict_of_rise(trend),
-            f"rank correlation of mean std and aligned barrier {trend:+.2f}",
+            *verdict,
         )
     ]
 
@@ -81,6 +83,7 @@ def _rows(records: Sequence[Record]) -> list[dict[str, Any]]:
                     "accuracy": 100 * float(np.mean([member["test_accuracy"] for member in members])),
                     "naive": barrier_values(of_run, "naive"),
                     "aligned": barrier_values(of_run, "aligned"),
+                    "error": barriers_of(of_run).nats_error,
                 }
             )
     return sorted(rows, key=lambda row: row["std"])

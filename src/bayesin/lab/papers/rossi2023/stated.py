@@ -21,6 +21,7 @@ from ..verdicts import (
     barriers_of,
     findings_of_rescaled,
     format_mean_std,
+    points_lost,
     verdict_of_nearly_zero,
     verdict_of_zero,
 )
@@ -53,10 +54,7 @@ def judge(records: Sequence[Record]) -> list[Finding]:
     for title, of_case in cases.items():
         barriers = barriers_of(of_case)
         rule = verdict_of_nearly_zero if "ResNet20" in title else verdict_of_zero
-        lost = [
-            format_mean_std([100 * pair["numbers"][kind]["test"].get("accuracy_drop", np.nan) for pair in of_case], 1)
-            for kind in ("naive", "aligned")
-        ]
+        lost = [format_mean_std(points_lost(of_case, kind), 1) for kind in ("naive", "aligned")]
         ours = (
             f"{format_mean_std(barriers.naive)} → {format_mean_std(barriers.aligned, 4)} nats, test accuracy "
             f"{format_mean_std(accuracies(of_case), 2)} %, of which the path loses {' → '.join(lost)}; "

@@ -1,6 +1,6 @@
 """Barriers against width. Rossi et al. 2023, section 5.1."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,10 +12,9 @@ from ..verdicts import (
     BARRIER_NATS,
     NO_BARRIER,
     barrier_values,
+    barriers_of,
     format_mean_std,
-    rank_correlation,
-    verdict_of_no_rise,
-    verdict_of_rise,
+    trend,
 )
 from .variational_pairs import MLP_WIDTHS, case_of, pairs, posteriors, resnet_pairs_by_width, width_of
 
@@ -31,29 +30,30 @@ def judge(records: Sequence[Record]) -> list[Finding]:
     for case, of_case in grouped(of_kind(records, "pair"), case_of).items():
         by_width = _by_width(of_case)
         untrained = max(barrier_values(of_case, "naive"), default=0.0) < BARRIER_NATS
+        barriers = {width: barriers_of(of_width) for width, of_width in by_width.items()}
         for kind, words in (("naive", "without alignment"), ("aligned", "after alignment")):
-            barriers = {width: barrier_values(of_width, kind) for width, of_width in by_width.items()}
-            trend = rank_correlation(list(barriers), [float(np.mean(values)) for values in barriers.values()])
+            values = {width: getattr(of_width, kind) for width, of_width in barriers.items()}
+            errors = [b.naive_error if kind == "naive" else b.nats_error for b in barriers.values()]
             falls = "MLP" in case or kind == "aligned"  # what the paper claims
             findings.append(
                 Finding(
                     f"{case}: barriers fall with width {words}" if falls else f"{case}: no fall {words}",
                     "wider means lower" if falls else "for ResNet20 only after alignment",
-                    ", ".join(f"{width:g}: {format_mean_std(values)}" for width, values in barriers.items()),
-                    *_verdict_of_trend(trend, falls, untrained),
+                    ", ".join(f"{width:g}: {format_mean_std(of_width)}" for width, of_width in values.items()),
+                    *_verdict_of_trend(values, errors, falls, untrained),
                 )
             )
     return findings
 
 
-def _verdict_of_trend(correlation: float, falls: bool, untrained: bool) -> tuple[Verdict, str]:
+def _verdict_of_trend(
+    values: Mapping[float, Sequence[float]], errors: Sequence[float], falls: bool, untrained: bool
+) -> tuple[Verdict, str]:
     """Whether barriers fall with width, or do not, as claimed; and why."""
     if untrained:
         return "not measured", NO_BARRIER
-    if np.isnan(correlation):
-        return "not measured", "one width alone"
-    reason = f"rank correlation of width and barrier {correlation:+.2f}"
-    return (verdict_of_rise if falls else verdict_of_no_rise)(-correlation), reason
+    means = [float(np.mean(of_width)) for of_width in values.values()]
+    return trend([*values], means, errors, what="width and barrier", claim="fall" if falls else "no fall")
 
 
 def draw(figure: Any, records: Sequence[Record]) -> None:

@@ -23,7 +23,7 @@ from ....trees import flatten
 from ...campaign import Task, TaskContext
 from .. import drawing
 from ..reproduction import Finding, Record, Reproduction
-from ..verdicts import rank_correlation, verdict_of_rise
+from ..verdicts import rank_correlation, trend, verdict_of_rise
 from .small_networks import (
     Setting,
     Study,
@@ -197,14 +197,14 @@ def _judge_permuted_starts(rows: Sequence[dict[str, Any]]) -> list[Finding]:
             "transpositions are stable under training",
             "stable",
             f"rank correlation of before and after {stable:+.3f}, mean change {change:.1f}; {len(rows)} pairs",
-            verdict_of_rise(stable),
+            *trend(initial, after, what="before and after"),
         ),
         Finding(
             "transpositions correlate with the loss barrier",
             "they correlate; values unknown",
             f"rank correlation with the test barrier {follows:+.3f}, with the distance "
             f"{rank_correlation(initial, distance):+.3f}; barriers {min(barrier):.3f} to {max(barrier):.3f} nats",
-            verdict_of_rise(follows),
+            *trend(initial, barrier, what="transpositions and barrier"),
         ),
         Finding(
             "undoing the permutation removes the barrier (ours)",

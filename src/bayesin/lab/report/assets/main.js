@@ -1,7 +1,7 @@
 // Reads the embedded data, builds the sections, follows the theme.
 
 const SECTIONS = [
-  ["claims", "Claims", claimsSection], ["panels", "Figure", panelsSection], ["pictures", "Figure", picturesSection], ["barrier", "Barrier", barrierSection], ["walk", "Walk", walkSection], ["plane", "Landscape", planeSection], ["alignment", "Alignment", alignmentSection], ["graph", "Network", graphSection],
+  ["panels", "Figure", panelsSection], ["pictures", "Figure", picturesSection], ["claims", "Claims", claimsSection], ["barrier", "Barrier", barrierSection], ["walk", "Walk", walkSection], ["plane", "Landscape", planeSection], ["alignment", "Alignment", alignmentSection], ["graph", "Network", graphSection],
   ["compact", "One Gaussian", compactSection], ["evaluation", "Predictions", evaluationSection], ["posterior", "Posteriors", posteriorSection], ["tables", "Tables", tablesSection], ["run", "What was run", runSection],
 ];
 

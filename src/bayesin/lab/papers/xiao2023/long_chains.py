@@ -1,0 +1,104 @@
+"""Long chains in parts: each goes on from the last draws of the one before, whatever became of the others.
+
+An iteration of HMC needs of the past its position alone, as every trajectory draws a new momentum. So a part begins
+where its predecessor ended, with random numbers of its own, and nothing else is handed on: a folder without its
+draws (`last.safetensors`, four networks, is what counts) is enough to go on from, on another machine too. What
+is measured on long chains can be measured on as many parts as there are.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from ....errors import ArtifactError
+from ....inference import Draws, Progress, fit_hmc
+from ....posteriors import Samples
+from ....randomness import seed_key
+from ....store import load_posterior, save_posterior
+from ...campaign import Resources, Task, TaskContext, seeded
+from ...runs import RunConfig
+
+LAST = "last.safetensors"
+
+
+@dataclass(frozen=True)
+class ChainPart(Task):
+    """`run.training.samples` further draws of each chain; only the first part has a burn-in."""
+
+    run: RunConfig
+    number: int = 0  # from 0
+
+    kind = "chain-part"
+
+    @property
+    def title(self) -> str:
+        hmc: Any = self.run.training
+        drawn = f"{hmc.chains} × {hmc.samples} draws of {self.run.data} by HMC"
+        return f"{drawn}, part {self.number + 1}{seeded(self.run.key)}"
+
+    @property
+    def needs(self) -> tuple[Task, ...]:
+        return (ChainPart(self.run, self.number - 1),) if self.number else ()
+
+    @property
+    def resources(self) -> Resources:
+        return Resources(cpus=2, gpus=1, memory=8 << 30)
+
+    def perform(self, folder: Path, context: TaskContext) -> dict[str, Any]:
+        data, model = context.prepared(self.run)
+        hmc: Any = self.run.training
+        start = None
+        if self.number:
+            before = load_posterior(context.runs / self.needs[0].name / LAST)
+            start, hmc = before.params, dataclasses.replace(hmc, burn_in=0)  # pyright: ignore[reportAttributeAccessIssue]
+
+        def told(progress: Progress) -> None:
+            rate = float(np.mean(progress.row["acceptance"]))
+            context.tell(f"iteration {progress.step:,} of {progress.steps:,}, acceptance {rate:.2f}")
+
+        key = jax.random.fold_in(seed_key(self.run.key), self.number)
+        options: dict[str, Any] = {"checkpoint": draws_folder(self, context), "on_progress": told, "start": start}
+        trace = fit_hmc(key, model, data, hmc, **options).trace
+        draws = Draws(draws_folder(self, context))
+        last = draws.take(draws.per_chain * np.arange(1, draws.chains + 1) - 1)
+        save_posterior(folder / LAST, Samples(last))
+        kept = slice(hmc.burn_in, None)
+        return {
+            "chains": draws.chains,
+            "draws": len(draws),
+            "acceptance": trace["acceptance"][kept].mean(0),
+            "energy_error": np.abs(trace["energy_error"][kept]).mean(0),
+            "log_posterior": trace["log_posterior"],
+            "seconds": float(trace["seconds"][-1]),
+        }
+
+
+def draws_folder(part: ChainPart, context: TaskContext) -> Path:
+    """Where the draws of a part lie, and its checkpoint while it is not done."""
+    return context.runs / part.name / "draws"
+
+
+def chain_parts(run: RunConfig, count: int) -> tuple[ChainPart, ...]:
+    """The first parts of long chains."""
+    return tuple(ChainPart(run, number) for number in range(count))
+
+
+def joined_draws(parts: tuple[ChainPart, ...], context: TaskContext) -> Samples:
+    """All draws of the parts, chain by chain, each in the order in which it was drawn.
+
+    Raises:
+        ArtifactError: the draws of a part are not here; its last ones, from which the next went on, do not help.
+    """
+    found = []
+    for part in parts:
+        folder = draws_folder(part, context)
+        if not folder.is_dir():
+            raise ArtifactError(f"the draws of '{part.title}' are not in {folder}; they are needed, or made again")
+        draws = Draws(folder)
+        found.append(jax.tree.map(lambda leaf, n=draws.chains: leaf.reshape(n, -1, *leaf.shape[1:]), draws.params))
+    whole = jax.tree.map(lambda *leaves: np.concatenate(leaves, 1), *found)
+    return Samples(jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), whole))
