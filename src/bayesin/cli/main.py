@@ -118,6 +118,8 @@ def main(argv: list[str] | None = None) -> int:
     except Exception as error:
         if debug:
             raise
+        if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):  # numpy's word for it, and JAX's
+            return _fail(f"there is not memory enough: {first_line(error)}", 1)
         return _fail(f"unexpected {type(error).__name__}: {first_line(error)} (--debug shows the traceback)", 1)
 
 

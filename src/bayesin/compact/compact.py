@@ -169,7 +169,10 @@ def compact(
     _check_samples(members.means, spec, paths)
     before = fold(members, spec, identity_of_each(spec, len(members.means)), paths)
     if not np.isfinite(before.spread):
-        raise PosteriorError("a sample holds NaN or an infinity; the fit that made it has diverged")
+        raise PosteriorError(
+            "a sample holds NaN or an infinity, or weights whose squares are beyond float64; "
+            "the fit that made it has diverged, or divide all weights by one large number"
+        )
     if spec.signed and match != "weights":
         match, cost = "weights", _cost_of(match, activations, apply, x)
     if match == "weights":

@@ -8,7 +8,6 @@
 Model and data set come from the file's own metadata, else from the run's config.json, else from a `ModelChoice`.
 """
 
-import json
 import math
 import warnings
 from collections.abc import Mapping
@@ -24,7 +23,7 @@ from ...errors import ArtifactError, ConfigError, DataError, LeftBehindWarning, 
 from ...file_sets import check_one_making
 from ...inputs import Inputs, count_of, shapes_of, take
 from ...jaxprs import activation_bytes
-from ...json_files import expect, read_json
+from ...json_files import expect, json_text, read_json
 from ...likelihoods import Categorical, Likelihood, Normal
 from ...models import Model, build, example_input
 from ...posteriors import Samples
@@ -304,9 +303,8 @@ def _own_model(
 
 def _model_identity(about: Mapping[str, Any]) -> str:
     """What tells models apart: of one's own the text, wherever it lies."""
-    return json.dumps(
-        {key: value for key, value in about.items() if key != "name" or "content" not in about}, sort_keys=True
-    )
+    known = {key: value for key, value in about.items() if key != "name" or "content" not in about}
+    return json_text(known, canonical=True)
 
 
 def spec_of(*files: PosteriorFile, path: Path | None = None, signs: bool = False) -> PermutationSpec | None:
