@@ -3,6 +3,9 @@
     python benchmarks/matching.py FOLDER                          both pairs in FOLDER, ln32.npz and frn32.npz
     python benchmarks/matching.py FOLDER --only ln32 --test 300 --images 200
     python benchmarks/matching.py FOLDER --fit 60 --batch 50      and with the unit maps fitted to labels
+    python benchmarks/matching.py FOLDER --matchings none activations incoming --images 100 --test 300
+    python benchmarks/matching.py FOLDER --matchings none W2 W2/0 W2/1 W2/2       W2 from the identity in three orders
+    python benchmarks/matching.py FOLDER --seconds                what a search and a point of the path take, in turns
 
 The files hold two posteriors each of a ResNet20 with 32 features, in arrays `member|part|name` with part 0 the mean
 and part 1 the std. The barrier is the test loss half-way less the mean of both ends, in nats, with the points of
@@ -29,12 +32,17 @@ NORMS = {"ln32": "layernorm", "frn32": "frn"}
 SITES = {"n1": "first", "n2": "second", "sn": "shortcut"}
 PARTS = {"c": ("conv/kernel",), "g": ("norm/scale", "norm/gamma"), "b": ("norm/bias", "norm/beta")}
 KEY = jax.random.key(0)
+ORDERS = {f"W2/{seed}": seed for seed in range(3)}  # searches from the identity, whose orders a key decides
+MATCHINGS = ("none", "W2", "activations", "both", "incoming", *ORDERS)
+TURNS = 5
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", choices=[*NORMS])
+    parser.add_argument("--matchings", nargs="+", choices=[*MATCHINGS], default=["none", "W2", "activations", "both"])
+    parser.add_argument("--seconds", action="store_true", help="time searches and points in place of measuring them")
     parser.add_argument("--test", type=int, default=1000, help="test images")
     parser.add_argument("--images", type=int, default=500, help="training images on which units are measured")
     parser.add_argument(
@@ -44,6 +52,11 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=2, help="draws of the weights for the loss")
     options = parser.parse_args()
     data = load("cifar10")
+    if options.seconds:
+        print("| network | what | CPU seconds |\n|---|---|---|", flush=True)
+        for name in [options.only] if options.only else NORMS:
+            time_searches(name, options, data)
+        return
     print(
         f"{options.test} test images, {options.draws} draws; units on {options.images} training images, their means"
     )
@@ -54,10 +67,7 @@ def main() -> None:
 
 
 def measure(name: str, options: argparse.Namespace, data: Any) -> None:
-    model = build("resnet20", data.input_shape, 10, width=32, norm=NORMS[name])
-    target, source = read(options.folder / f"{name}.npz", model)
-    x = np.asarray(data.x_train[: options.images])
-    spec = discover(model.apply, target.mean, x[:2])
+    model, target, source, x, spec = pair_of(name, options, data)
 
     def score(q: Gaussian) -> np.ndarray:
         seen = predict(q, model, data.x_test[: options.test], key=KEY, samples=options.draws)
@@ -71,15 +81,21 @@ def measure(name: str, options: argparse.Namespace, data: Any) -> None:
 
     by_function = costs.Activations(model.apply, x)
     matchings = {"none": None, "W2": "wasserstein", "activations": by_function}
-    matchings |= {"both": costs.Blend("wasserstein", by_function)}
+    matchings |= {"both": costs.Blend("wasserstein", by_function), "incoming": costs.Incoming(model.apply, x)}
+
+    def moved_by(matching: str) -> Gaussian:
+        if matching in ORDERS:
+            key = jax.random.key(ORDERS[matching])
+            return align(target, source, spec, key=key, init=spec.identity()).posterior
+        cost = matchings[matching]
+        return source if cost is None else align(target, source, spec, key=KEY, cost=cost).posterior
+
     naive, ends = None, {"geodesic": (score(target) + score(source)) / 2}
-    for matching, cost in matchings.items():
-        moved, aligning = timed(
-            lambda cost=cost: source if cost is None else align(target, source, spec, key=KEY, cost=cost).posterior
-        )
+    for matching in options.matchings:
+        moved, aligning = timed(lambda matching=matching: moved_by(matching))
         path = geodesic(target, moved)
         paths = {"geodesic": path, "rescaled": rescale(path, model.apply, x, key=KEY, samples=0, spec=spec)}
-        if options.fit and matching != "W2":
+        if options.fit and "W2" not in matching:
             paths["fitted"] = fitted(path)
             if "fitted" not in ends:
                 ends["fitted"] = (score(paths["fitted"](0.0)) + score(paths["fitted"](1.0))) / 2
@@ -92,9 +108,47 @@ def measure(name: str, options: argparse.Namespace, data: Any) -> None:
             print(f"| {name} | {matching} | {kind} | {' | '.join(cells)} |", flush=True)
 
 
+def pair_of(name: str, options: argparse.Namespace, data: Any) -> tuple[Model, Gaussian, Gaussian, Any, Any]:
+    """Network, posteriors, the training images on which units are seen, and the groups."""
+    model = build("resnet20", data.input_shape, 10, width=32, norm=NORMS[name])
+    target, source = read(options.folder / f"{name}.npz", model)
+    x = np.asarray(data.x_train[: options.images])
+    return model, target, source, x, discover(model.apply, target.mean, x[:2])
+
+
+def time_searches(name: str, options: argparse.Namespace, data: Any) -> None:
+    """Least CPU seconds over some turns: of statistics, of the searches after them, and of points of a path."""
+    model, target, source, x, spec = pair_of(name, options, data)
+    by_function = costs.Activations(model.apply, x)
+    found = by_function.similarities(target, source, spec)
+
+    class Given:
+        name = "activations"
+
+        def similarities(self, *_: Any) -> Any:
+            return found
+
+    path = rescale(geodesic(target, source), model.apply, x, key=KEY, samples=0, spec=spec)
+    path(0.5)  # compiled
+    taus = iter(np.linspace(0.1, 0.4, TURNS))
+    what = {
+        f"statistics of activations, {options.images} images": lambda: by_function.similarities(target, source, spec),
+        "search by W2": lambda: align(target, source, spec, key=KEY),
+        "search by activations, statistics given": lambda: align(target, source, spec, key=KEY, cost=Given()),
+        f"point of the rescaled path, {options.images} images": lambda: path(float(next(taus))),
+    }
+    took: dict[str, list[float]] = {label: [] for label in what}
+    for _ in range(TURNS):
+        for label, make in what.items():
+            took[label].append(timed(make)[1])
+    for label, seconds in took.items():
+        print(f"| {name} | {label} | {min(seconds):.2f} |", flush=True)
+
+
 def timed(make: Callable[[], Any]) -> tuple[Any, float]:
     began = time.process_time()
-    return make(), time.process_time() - began
+    made = jax.block_until_ready(make())
+    return made, time.process_time() - began
 
 
 def read(path: Path, model: Model) -> list[Gaussian]:

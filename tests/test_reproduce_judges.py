@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from bayesin.lab.papers import CATALOGUE, judged, read_reproduction, write_reproduction
+from bayesin.lab.papers.rossi2023 import remedies
 from bayesin.lab.papers.verdicts import (
     Barriers,
     barriers_of,
@@ -392,6 +393,9 @@ def test_the_rescaled_path_is_judged_beside_the_geodesic_where_it_was_measured(n
     assert CATALOGUE[name].judge(pairs)[-1].verdict in ("not decided", "not confirmed")
 
 
+CURVE = {"taus": [0.0, 0.5, 1.0], "nll": [1.0, 1.5, 2.0], "accuracy": [0.9, 0.5, 0.9]}
+
+
 @pytest.mark.parametrize("naive, holds, verdicts", [
     (1.0, True, ["confirmed", "confirmed"]),
     (1.0, False, ["not confirmed", "not confirmed"]),
@@ -402,7 +406,7 @@ def test_a_remedy_is_judged_beside_rescaling_alone_and_only_where_there_is_a_bar
         "model": {"name": "mlp", "width": 512}, "data": {"name": "mnist"}, "training": {"optimiser": "adam"},
     }  # fmt: skip
     records = [
-        done("remedy", {path: {"accuracy": [0.9, 0.5, 0.9]} for path in ("geodesic", "rescaled")}, config=config,
+        done("remedy", {path: dict(CURVE) for path in ("geodesic", "rescaled")}, config=config,
              first=first, second=first + 1, matching=matching)
         for first in (0, 2) for matching in ("none", "wasserstein", "activations")
     ]  # fmt: skip
@@ -413,6 +417,15 @@ def test_a_remedy_is_judged_beside_rescaling_alone_and_only_where_there_is_a_bar
     findings = CATALOGUE["remedies"].judge(records)
     assert [finding.verdict for finding in findings] == verdicts
     assert max(len(finding.ours) for finding in findings) < 120
+
+
+def test_a_fitted_path_is_also_compared_with_ends_as_they_were_trained():
+    """Fitted ends of 0.8 and 1.8 with 1.6 between them: 0.3 above their chord, 0.1 above that of 1 and 2."""
+    scores = {"accuracy_drop": 0.0, "calibrated_value": 0.3, "held_out_value": 0.3}
+    curves = {"geodesic": CURVE | scores | {"value": 1.0}, "fitted": CURVE | scores | {"value": 0.3}}
+    curves["fitted"]["nll"] = [0.8, 1.6, 1.8]
+    record = done("remedy", curves, config={}, first=0, second=1, matching="none")
+    np.testing.assert_allclose(remedies.columns([record])["none", "fitted"].above_trained, [0.1])
 
 
 def test_the_worst_pair_decides():

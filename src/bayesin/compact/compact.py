@@ -21,17 +21,17 @@ from ..evaluation import Data, evaluate
 from ..inference import ChainDiagnostics, Fit, compare_chains, predictions_of, warn_unmixed
 from ..inputs import Inputs, take
 from ..likelihoods import LikelihoodLike
-from ..matching import MatchedSamples, OnRound, align, align_many, identity_of_each, match_activations
+from ..matching import MatchedSamples, OnRound, align, align_many, costs, identity_of_each, match_activations
 from ..matching.costs import CostLike
 from ..models import Model
 from ..posteriors import FactorGaussian, Gaussian, GaussianMixture, LowRankGaussian
 from ..randomness import PRNGKey, check_key
-from ..symmetry import Activations, Apply, Perms, PermutationSpec, hidden_activations, transpositions
+from ..symmetry import Activations, Apply, PermutationSpec, hidden_activations, transpositions
 from ..trees import Tree
 from .clusters import mixture_of
-from .members import Foldable, Members, fold, low_rank, members_of, noise
+from .members import Foldable, Members, flipped, fold, low_rank, members_of, noise
 from .moments import rebase
-from .sample_matching import match_activations_to_mean, match_weights, match_weights_to_mean
+from .sample_matching import match_activations_to_mean, match_weights, match_weights_to_mean, stacked
 from .scaling import SCALES, scaled
 from .unit_matrix import SampleSet
 
@@ -57,6 +57,7 @@ class Compact(eqx.Module):
     direct: Gaussian  # fitted to the samples as they came, for comparison
     perms: dict[str, Int[np.ndarray, "samples units"]]  # by group; new[i] = old[perm[i]]
     transpositions: dict[str, Int[np.ndarray, "samples"]]  # by group
+    signs: dict[str, Int[np.ndarray, "samples units"]]  # of groups that may flip; new[i] = sign[i] old[perm[i]]
     reference: Tree  # the network that all samples were matched to
     spread_before: float  # root mean square of all stds of the samples as they came
     spread_after: float  # before any scaling
@@ -108,7 +109,7 @@ def compact(
     Args:
         samples: at least two ensemble members or HMC draws, `Draws` on disk (read as needed), a list of networks, the
             `Fit` that made them, or a list of Gaussians such as `fit.posteriors`, whose own variances are kept.
-        spec: which axes move together.
+        spec: which axes move together, and where units may flip.
         key: decides visiting orders, draws, and where activations are looked for.
         reference: `"mean"` (the samples' own mean, by iteration), `"first"` (sample 0), or a parameter tree.
         match: by `"weights"` of all layers, or by what hidden units do on data: `"activations"` (uncentred inner
@@ -166,6 +167,8 @@ def compact(
     before = fold(members, spec, identity_of_each(spec, len(members.means)), paths)
     if not np.isfinite(before.spread):
         raise PosteriorError("a sample holds NaN or an infinity; the fit that made it has diverged")
+    if spec.signed and match != "weights":
+        match, cost = "weights", _cost_of(match, activations, apply, x)
     if match == "weights":
         matched = _by_weights(members, spec, cost, reference, key, paths, max_rounds, tolerance, on_round)
     else:
@@ -175,6 +178,7 @@ def compact(
         matched = _by_activations(members.means, spec, reference, seen, x, match, paths, max_rounds, on_round)
     if _is(reference, "first"):
         _keep_first(matched)
+    members = flipped(members, spec, matched.perms, matched.signs)
     after = fold(members, spec, matched.perms, paths)
     candidates = {}
     for number in numbers:
@@ -199,6 +203,7 @@ def compact(
         posterior=posterior,
         direct=Gaussian(before.mean, before.std),
         perms=matched.perms,
+        signs=dict(matched.signs),
         transpositions={group: np.array([each[group] for each in counts]) for group in spec.sizes},
         reference=after.mean if _is(reference, "mean") else _reference(members.means, reference),
         spread_before=before.spread,
@@ -247,10 +252,11 @@ def _by_weights(
         networks = members.networks
         if _is(reference, "mean"):
             found = align_many(networks, spec, max_sweeps=max_rounds, relative_tolerance=tolerance, **options)
-            return MatchedSamples(_stacked(found.perms, spec), found.sweeps, found.converged)
+            return stacked(found.perms, found.signs, found.sweeps, found.converged, spec)
         target = networks[0] if _is(reference, "first") else _reference(members.means, reference)
         each = [align(target, one, spec, **options) for one in networks]
-        return MatchedSamples(_stacked([one.perms for one in each], spec), 1, all(one.converged for one in each))
+        converged = all(one.converged for one in each)
+        return stacked([one.perms for one in each], [one.signs for one in each], 1, converged, spec)
     options["on_round"] = on_round
     if _is(reference, "mean"):
         return match_weights_to_mean(members.means, spec, max_rounds=max_rounds, tolerance=tolerance, **options)
@@ -273,10 +279,6 @@ def _by_activations(
         options |= {"exclude": exclude, "max_rounds": max_rounds}
         return match_activations_to_mean(samples, spec, activations, x, **options)
     return match_activations(_reference(samples, reference), samples, spec, activations, x, **options)
-
-
-def _stacked(each: Sequence[Perms], spec: PermutationSpec) -> dict[str, np.ndarray]:
-    return {group: np.stack([np.asarray(perms[group]) for perms in each]) for group in spec.sizes}
 
 
 def _chosen(
@@ -310,7 +312,18 @@ def _chosen(
 def _keep_first(matched: MatchedSamples) -> None:
     """The reference itself stays where it is, whatever the order of equal units."""
     for perm in matched.perms.values():
-        perm[0] = np.arange(perm.shape[1])
+        perm[0] = np.arange(perm.shape[-1])
+    for sign in matched.signs.values():
+        sign[0] = 1
+
+
+def _cost_of(match: Match, activations: Activations | None, apply: Apply | None, x: Inputs | None) -> CostLike:
+    """The cost that compares what units do and knows what their signs do to it."""
+    if activations is not None or apply is None or x is None:
+        raise ConfigError(
+            f"match='{match}' with signs needs apply= and x=, in which they are found; or pass spec.without_signs"
+        )
+    return costs.Activations(apply, x, compare="covariance" if match == "activations" else "correlation")
 
 
 def _activations(

@@ -24,7 +24,9 @@ from .posterior_files import discover_and_verify
 PICKLED = (".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".bin")
 
 
-def load_own_pair(first: Path | str, second: Path | str, address: str, data: Dataset) -> PosteriorPair:
+def load_own_pair(
+    first: Path | str, second: Path | str, address: str, data: Dataset, signs: bool = False
+) -> PosteriorPair:
     """Reads two checkpoints of the model at an address, and finds and verifies its symmetry.
 
     Raises:
@@ -35,7 +37,7 @@ def load_own_pair(first: Path | str, second: Path | str, address: str, data: Dat
     model = own_model(address, data.x_test[:2], None, str(first))
     like = jax.eval_shape(model.init, jax.random.key(0))
     target, source = (read_checkpoint(path, like) for path in (first, second))
-    spec = discover_and_verify(model, target, data.x_test)
+    spec = discover_and_verify(model, target, data.x_test, signs=signs)
     return PosteriorPair(target, source, spec, model, data.x_test, data=data)
 
 

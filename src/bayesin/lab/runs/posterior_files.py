@@ -62,6 +62,16 @@ class ModelChoice:
 
 
 @dataclass(frozen=True)
+class SymmetryChoice(ModelChoice):
+    """The same, and by what units may be moved."""
+
+    spec: Path | None = None
+    """Permutation spec (JSON); by default the one in the files, else it is discovered."""
+    signs: bool = False
+    """Let units also change their sign where the network allows it, as behind tanh and in attention."""
+
+
+@dataclass(frozen=True)
 class PosteriorFile:
     """A file that holds a posterior or a set of samples; its header is read, its arrays are not."""
 
@@ -180,28 +190,29 @@ def read_foldable(file: PosteriorFile, model: Model | None) -> Samples | list[An
 
 
 def verified_spec(
-    file: PosteriorFile, model: Model | None, data: Dataset | None, params: Tree, *, path: Path | None = None
+    file: PosteriorFile, model: Model | None, data: Dataset | None, params: Tree, choice: SymmetryChoice
 ) -> tuple[PermutationSpec, str]:
-    """The spec of a file, or the one at `path`, else what is discovered; verified wherever the model is known."""
-    known, origin = spec_of(file, path=path), "from the file" if path is None else f"from {path}"
+    """The spec that was chosen, or that of a file, else what is discovered; verified where the model is known."""
+    known = spec_of(file, path=choice.spec, signs=choice.signs)
+    origin = "from the file" if choice.spec is None else f"from {choice.spec}"
     inputs = example_inputs(data, TRIED, model, file) if model is not None else None
     if model is None or inputs is None:
         if known is not None:
             return known, origin
         raise ConfigError("the file holds no permutation spec, and nothing names the model to find it; use --model")
-    spec = discover_and_verify(model, params, inputs[0], known)  # a file may say anything
+    spec = discover_and_verify(model, params, inputs[0], known, choice.signs)  # a file may say anything
     return spec, f"{'discovered' if known is None else origin} and verified"
 
 
 def discover_and_verify(
-    model: Model, params: Tree, inputs: Inputs, known: PermutationSpec | None = None
+    model: Model, params: Tree, inputs: Inputs, known: PermutationSpec | None = None, signs: bool = False
 ) -> PermutationSpec:
     """Returns the symmetry of a network, verified; it is discovered unless it is `known`.
 
     Both take two inputs, of which the shape is what counts.
     """
     two = take(inputs, slice(2))
-    spec = discover(model.apply, params, two) if known is None else known
+    spec = discover(model.apply, params, two, signs=signs) if known is None else known
     verify(model.apply, params, two, spec, key=jax.random.key(0))
     return spec
 
@@ -287,14 +298,23 @@ def _model_identity(about: Mapping[str, Any]) -> str:
     )
 
 
-def spec_of(*files: PosteriorFile, path: Path | None = None) -> PermutationSpec | None:
-    """The spec in the file at `path`, else the one that the posteriors' files hold; None where there is none."""
+def spec_of(*files: PosteriorFile, path: Path | None = None, signs: bool = False) -> PermutationSpec | None:
+    """The spec in the file at `path`, else the one that the posteriors' files hold; None where there is none.
+
+    With `signs`, one without them in the posteriors' files counts as none: it is discovered anew.
+
+    Raises:
+        ConfigError: the files have different ones, or the one at `path` lacks the signs that were asked for.
+    """
     if path is not None:
-        return PermutationSpec.load(path)
+        known = PermutationSpec.load(path)
+        if signs and not known.signed:
+            raise ConfigError(f"--signs: no unit of {path} may change its sign; write ± into it, or leave --spec out")
+        return known
     specs = [file.description.spec for file in files if file.description.spec is not None]
     if len(set(specs)) > 1:
         raise ConfigError("the two files hold different permutation specs; --spec FILE says which to use")
-    return specs[0] if specs else None
+    return specs[0] if specs and (specs[0].signed or not signs) else None
 
 
 def example_inputs(
