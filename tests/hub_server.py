@@ -21,7 +21,8 @@ class Hub:
     """Repositories of "me", each a list of commits (name -> content) on one branch, and what was asked for.
 
     `fault` changes one answer: "half" ends downloads early, "other" sends other bytes, "endless" never ends one,
-    "large" and "odd" list a size and a hash that are none, "forbidden" refuses commits, "broken" refuses everything.
+    "large" and "odd" list a size and a hash that are none, "loop" and "file" send one elsewhere, "forbidden" refuses
+    commits, "broken" refuses everything.
     """
 
     def __init__(self):
@@ -205,5 +206,9 @@ class Hub:
         content = self._files(repo, revision)[name]
         if not name.endswith(".safetensors"):
             return self.send(request, content[::-1] if self.fault == "other card" else content)
+        if self.fault in ("loop", "file"):
+            return self.send(
+                request, b"", 302, Location=request.path if self.fault == "loop" else "file:///etc/passwd"
+            )
         place = f"http://localhost:{self.port}/storage/{hashlib.sha256(content).hexdigest()}"
         return self.send(request, b"", 302, Location=place)

@@ -514,7 +514,10 @@ SIGNED = {
     "side by side": SMALL["side by side"],
     "gated": SMALL["gated"],
     "quadratic": (quadratic, weights(w=(3, 3), m=(3, 3))),
+    "best expert": (best_expert, weights(r=(3, 3), w=(3, 3, 2))),
+    "nearest code": (nearest_code, weights(w=(3, 2), codes=(3, 2), v=(2, 2))),
 }
+CHOOSING = ("best expert", "nearest code")  # what no input chooses could be flipped as one likes
 
 
 @pytest.mark.parametrize("name", SIGNED)
@@ -524,8 +527,9 @@ def test_discovery_finds_all_signs_there_are(name):
     What a combination does to the weights is what counts: a unit that is flipped twice is not flipped.
     """
     apply, params = SIGNED[name]
-    spec = bayesin.discover(apply, params, SMALL_X, signs=True)
-    bayesin.verify(apply, params, SMALL_X, spec, key=KEY, trials=1)
+    x = MANY_X if name in CHOOSING else SMALL_X
+    spec = bayesin.discover(apply, params, x, signs=True)
+    bayesin.verify(apply, params, x, spec, key=KEY, trials=1)
     moving = [
         (path, i)
         for path, axes in spec.axes.items()
@@ -534,16 +538,14 @@ def test_discovery_finds_all_signs_there_are(name):
     ]
     sizes = [params[path].shape[i] for path, i in moving]
     signs = 1 - 2 * ((np.arange(2 ** sum(sizes))[:, None] >> np.arange(sum(sizes))) & 1).astype(np.float32)
-    want = apply(params, SMALL_X)
+    want = apply(params, x)
 
     def flipped(row):
         changed, at = dict(params), 0
         for (path, i), size in zip(moving, sizes, strict=True):
             shape = [size if axis == i else 1 for axis in range(params[path].ndim)]
             changed[path], at = changed[path] * row[at : at + size].reshape(shape), at + size
-        return jnp.abs(apply(changed, SMALL_X) - want).max(), jnp.concatenate(
-            [jnp.ravel(a) for a in changed.values()]
-        )
+        return jnp.abs(apply(changed, x) - want).max(), jnp.concatenate([jnp.ravel(a) for a in changed.values()])
 
     changes, moved = jax.jit(jax.vmap(flipped))(signs)
     found = np.unique(np.asarray(moved)[np.asarray(changes) < 1e-5 * np.abs(want).max()], axis=0)

@@ -26,10 +26,13 @@ from jax.experimental.compilation_cache import compilation_cache
 import bayesin
 from bayesin import (
     Gaussian,
+    GaussianMixture,
     LowRankGaussian,
     PermutationSpec,
     Samples,
     align,
+    canonical,
+    compact,
     evaluate,
     marginal_loss,
     permute,
@@ -476,6 +479,53 @@ def test_16_alignment_keeps_them_exact_as_far_as_their_squares_go():
     assert np.asarray(found.perms["g0"]).tolist() == [1, 0] and found.posterior["w"].tolist() == [1.0, 2 + 1e-9]
     with pytest.raises(PosteriorError, match="beyond float64"):
         align(*({"w": 1e300 * end["w"]} for end in ends), spec, key=jax.random.key(0))
+
+
+WIDE = {"w": np.array([[1 + 1e-9, 2.0], [2 + 1e-9, 1.0]]), "n": np.array([[2**40], [2**40 + 1]])}
+KEPT = {  # what gathers weights without computing in JAX
+    "stack": lambda one: Samples.stack(one),
+    "mixture": lambda one: GaussianMixture.of([Gaussian.point(p) for p in one], [0.5, 0.5]).means,
+    "canonical": lambda one: canonical(Samples.stack(one), SCALED),
+    "canonical mixture": lambda one: (
+        canonical(GaussianMixture.of([Gaussian.point(p) for p in one], [0.5, 0.5]), SCALED).means
+    ),
+}
+SCALED = PermutationSpec.parse({"w": ["g0{s0}"], "n": ["1"]}, {"g0": 2})
+
+
+@pytest.mark.parametrize("verb", KEPT)
+def test_16_what_only_gathers_them_keeps_them(verb):
+    found = KEPT[verb]([{name: leaf[k] for name, leaf in WIDE.items()} for k in range(2)])
+    found = getattr(found, "params", found)
+    assert all(np.asarray(leaf).tolist() == WIDE[name].tolist() for name, leaf in found.items())
+
+
+def test_16_folding_keeps_them():
+    spec = PermutationSpec.parse({"w": ["2"], "n": ["1"]}, {})
+    ends = [Gaussian({"w": np.array([1 + k * 1e-9, 2.0]), "n": np.array([2**40])}, _zeros()) for k in range(3)]
+    folded = compact(ends, spec, key=KEY).posterior
+    assert np.asarray(folded.mean["w"]).tolist() == [1 + 1e-9, 2.0] and folded.mean["n"].tolist() == [2**40]
+    directions = LowRankGaussian.from_samples(Samples.stack([end.mean for end in ends]), 1)
+    assert np.abs(np.asarray(directions.factors["w"])).ravel() == pytest.approx([1e-9, 0.0], rel=1e-6, abs=1e-20)
+    assert np.asarray(directions.factors["w"]).dtype == np.float64
+
+
+def _zeros():
+    return {"w": np.zeros(2), "n": np.zeros(1, int)}
+
+
+def test_16_tokens_beyond_32_bits_are_refused():
+    with pytest.raises(DataError, match="beyond 32 bits"):
+        predict({"w": np.ones(1, np.float32)}, _two_classes, np.array([[2**40]]), key=KEY)
+
+
+@pytest.mark.parametrize("unit", [1e-200, 1e-30, 1e30, 1e200])
+def test_15_balancing_is_scale_free(unit):
+    spec = PermutationSpec.parse({"w0": ["1", "g0{s0}"], "w1": ["g0{-s0}", "1"]}, {"g0": 2})
+    found = canonical({"w0": unit * np.array([[4.0, 1.0]]), "w1": unit * np.array([[1.0], [9.0]])}, spec)
+    assert (found["w0"] / unit).round(6).tolist() == [[2.0, 3.0]]
+    nothing = {"w0": np.zeros((1, 2)), "w1": np.zeros((2, 1))}
+    assert canonical(nothing, spec)["w0"].tolist() == [[0.0, 0.0]]
 
 
 def test_results_of_other_verbs_in_a_folder_are_not_replaced(project, capsys):

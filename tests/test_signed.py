@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 import bayesin
+from bayesin.compact import rebase
 from bayesin.errors import ConfigError, PosteriorError, SpecError
-from bayesin.store import load_alignment, save_alignment
+from bayesin.matching.problem import objective, pose
+from bayesin.store import align_files, load_alignment, load_posterior, save_alignment, save_posterior
 from bayesin.symmetry import multiply
 from symmetry_checks import normal
 
@@ -87,18 +89,98 @@ def test_planted_signed_permutations_are_found(name):
     assert (np.diff(found.history) <= 0).all() and "flipped" in repr(found)
 
 
-def test_points_and_other_costs_know_signs_and_those_that_do_not_say_so(tmp_path):
+def small():
+    """Two groups, few enough for all 768 signed permutations."""
+    shapes = {"w0": (3, 3), "b0": (3,), "w1": (3, 2), "b1": (2,), "w2": (2, 2)}
+    p, q = gaussian(0, **shapes), gaussian(1, **shapes)
+    return p, q, bayesin.discover(deep, p.mean, X[:, :3], signs=True)
+
+
+COSTS = {
+    "wasserstein": "wasserstein",
+    "kl": "kl",
+    "means": "means",
+    "covariances": bayesin.costs.Activations(deep, normal(3, 64, 3, scale=1.0)),
+    "correlations": bayesin.costs.Activations(deep, normal(3, 64, 3, scale=1.0), compare="correlation"),
+    "blend": bayesin.costs.Blend("wasserstein", bayesin.costs.Activations(deep, normal(3, 64, 3, scale=1.0))),
+}
+
+
+@pytest.mark.parametrize("name", COSTS)
+def test_every_cost_of_flat_permutations_is_that_of_the_moved_source_and_none_is_below_the_bound(name):
+    """All 768 signed permutations: what the search computes of each, and what it says that they can gain."""
+    p, q, spec = small()
+    problem = pose(p, q, spec, bayesin.costs.as_cost(COSTS[name]), frozenset())
+    found, best = bayesin.align(p, q, spec, key=KEY, cost=COSTS[name]), np.inf
+    orders = [[np.array(perm) for perm in itertools.permutations(range(n))] for n in (3, 2)]
+    flips = [[np.array(sign) for sign in itertools.product([1, -1], repeat=n)] for n in (3, 2)]
+    for number, (a, b, s, t) in enumerate(itertools.product(*orders, *flips)):
+        perms, signs = {"g0": a, "g1": b}, {"g0": s, "g1": t}
+        value = objective(problem, perms, signs)
+        best = min(best, value)
+        if number % 50 == 0:
+            moved = pose(p, q.permute(spec, perms, signs), spec, bayesin.costs.as_cost(COSTS[name]), frozenset())
+            assert objective(moved, spec.identity()) == pytest.approx(value, rel=1e-4, abs=1e-4)
+    assert found.objective >= best - 1e-4 and found.objective - found.gap <= best + 1e-4
+
+
+@pytest.mark.parametrize("name", COSTS)
+def test_many_that_were_moved_and_flipped_come_together(name):
+    p, _, spec = small()
+    turned = [p.permute(spec, spec.random(key), spec.random_signs(key)) for key in jax.random.split(KEY, 3)]
+    found = bayesin.align_many(turned, spec, key=KEY, cost=COSTS[name])
+    assert max(distance(found.posteriors[0], other) for other in found.posteriors) < 1e-8
+    for q, perms, signs, moved in zip(turned, found.perms, found.signs, found.posteriors, strict=True):
+        assert distance(q.permute(spec, perms, signs), moved) == 0
+    assert any((sign < 0).any() for signs in found.signs for sign in signs.values())
+
+
+def test_merge_and_compact_flip_units_and_files_keep_it(tmp_path):
+    p, _, spec = small()
+    turned = [p.permute(spec, spec.random(key), spec.random_signs(key)) for key in jax.random.split(KEY, 4)]
+    assert distance(bayesin.merge(turned, spec, key=KEY).posterior, turned[0]) < 1e-8
+    points, seen = [q.mean for q in turned], {"apply": deep, "x": normal(3, 64, 3, scale=1.0)}
+    for options in ({}, {"reference": "first"}, {"match": "activations"} | seen, {"match": "correlations"} | seen):
+        found = bayesin.compact(points, spec, key=KEY, **options)
+        assert found.spread_after < 1e-6 < found.spread_before
+        together = rebase(bayesin.Samples.stack(points), spec, found.perms, found.signs).params
+        assert max(float(np.std(leaf, 0).max()) for leaf in jax.tree.leaves(together)) < 1e-6
+    own = bayesin.compact(turned, spec, key=KEY).posterior.std  # of Gaussians: their own, moved without a sign
+    assert sorted(np.ravel(own["w0"])) == pytest.approx(sorted(np.ravel(p.std["w0"])), rel=1e-5)
+    paths = [save_posterior(tmp_path / f"{k}.safetensors", q, spec=spec) for k, q in enumerate(turned[:2])]
+    found = align_files(*paths, tmp_path / "moved.safetensors", key=KEY)
+    moved: Any = load_posterior(tmp_path / "moved.safetensors")
+    assert found.flipped and distance(moved, turned[0]) < 1e-8
+    with pytest.raises(ConfigError, match="needs apply= and x=, in which they are found"):
+        bayesin.compact(points, spec, key=KEY, match="activations", activations=lambda p, x: {}, x=X)
+
+
+def test_heads_that_share_one_order_of_samples_stay_first_in_a_fold():
+    p = gaussian(0, **PLANTED["attention"][1]).mean
+    spec = bayesin.discover(attention, p, X)
+    turned = [bayesin.permute(p, spec, spec.random(key)) for key in jax.random.split(KEY, 3)]
+    found = bayesin.compact(turned, spec, key=KEY, reference="first")
+    assert found.spread_after < 1e-6 and (found.perms["g2"][0] == np.arange(4)).all()
+
+
+def test_costs_that_say_nothing_of_signs_say_so(tmp_path):
     p, q = gaussian(0, **SHALLOW), gaussian(1, **SHALLOW)
     spec = bayesin.discover(shallow, p.mean, X[:, :3], signs=True)
-    for cost in ("means", "kl"):
-        signed, plain = (bayesin.align(p, q, s, key=KEY, cost=cost) for s in (spec, spec.without_signs))
-        assert signed.objective <= plain.objective + 1e-4
     point = bayesin.align(p.mean, q.mean, spec, key=KEY)
     moved: Any = point.posterior
     reached = sum(float(((p.mean[path] - moved[path]) ** 2).sum()) for path in p.mean)
     assert point.objective == pytest.approx(reached, rel=1e-5)
-    with pytest.raises(ConfigError, match="say nothing of signs"):
-        bayesin.align(p, q, spec, key=KEY, cost=bayesin.costs.Activations(shallow, X[:, :3]))
+
+    class Given:
+        name = "given"
+
+        def similarities(self, target, source, spec):
+            return {"g0": bayesin.costs.GroupSimilarity(np.eye(3))}
+
+    with pytest.raises(ConfigError, match="says nothing of the signs of group 'g0'"):
+        bayesin.align(p, q, spec, key=KEY, cost=Given())
+    with pytest.raises(ConfigError, match="does not say what a sign does to 'b0'"):
+        bayesin.align(p, q, spec, key=KEY, cost=lambda t, s: [(t.mean, np.exp(s.mean))])
     save_alignment(tmp_path / "a.safetensors", point.perms, spec, signs=point.signs)
     stored = load_alignment(tmp_path / "a.safetensors")
     again = bayesin.permute(q.mean, stored.spec, stored.perms, stored.signs)

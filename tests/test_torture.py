@@ -74,3 +74,25 @@ def test_checkpoint_of_the_first_version_is_read(tmp_path):
     folder = tmp_path / "checkpoint"
     shutil.copytree(FIXTURES / "checkpoint-v1", folder)
     assert checkpoint(folder)[0] == 4
+
+
+def test_folders_that_differ_in_clocks_and_random_names_alone_are_one_to_the_injection(tmp_path):
+    from torture.inject import _fingerprint
+
+    def folder(name: str, content: str, temporary: str = ".tmp-7-0a1b2c3d-x") -> Path:
+        place = tmp_path / name
+        place.mkdir()
+        (place / "provenance.json").write_text(content)
+        (place / temporary).write_text("half")
+        return place
+
+    first = _fingerprint(folder("a", '{"status": "done", "started": "1"}'))
+    assert first == _fingerprint(folder("b", '{"status": "done", "started": "2"}', ".tmp-9-ffffffff-x"))
+    for name, other in {"c": '{"status": "failed", "started": "1"}', "d": '{"status": "done", "sta'}.items():
+        assert first != _fingerprint(folder(name, other))
+
+
+def test_the_commands_of_every_attack_are_tried():
+    from torture.commands import ATTACKS
+
+    assert [int(name.partition(" ")[0]) for name in ATTACKS] == [*range(1, 26)]

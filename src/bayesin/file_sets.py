@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from .errors import ArtifactError
-from .files import file_hash, sync_folder, temporary_folder
+from .files import file_hash, remove_leftovers, sync_folder, temporary_folder
 from .json_files import read_json, write_json
 
 UNFINISHED = ".unfinished"  # the mark
@@ -76,6 +76,7 @@ def named_by(stage: Path, folder: Path, error: BaseException) -> BaseException:
 def _stage(folder: Path) -> Iterator[Path]:
     """A folder beside the files it will replace."""
     with ExitStack() as stack:
+        remove_leftovers(folder, "result")
         with _said_in_one_line(folder):
             outer = stack.enter_context(temporary_folder(folder, "result"))
             stage = outer / (folder.resolve().name or "result")  # pages may call a result by its folder's name

@@ -143,8 +143,14 @@ def temporary_folder(beside: Path, name: str) -> Iterator[Path]:
     try:
         yield path
     finally:
-        shutil.rmtree(path, ignore_errors=True)
+        remove_folder(path)
         os.close(descriptor)
+
+
+def remove_folder(folder: Path | str) -> None:
+    """Removes a folder with all that is in it, as far as it can be; what failed once is tried once more."""
+    for _ in range(2):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def cache_folder(name: str) -> Path | None:

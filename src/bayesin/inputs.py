@@ -69,6 +69,21 @@ def as_inputs(x: Any, what: str) -> Inputs:
     return x
 
 
+def check_whole(x: Any, what: str) -> None:
+    """Raises `DataError` where whole numbers on the host are beyond 32 bits, in which networks get them.
+
+    Example:
+        >>> check_whole(np.array([3, 2**40]), "these")
+        Traceback (most recent call last):
+        bayesin.errors.DataError: these: whole numbers beyond 32 bits, 3 to 1099511627776
+    """
+    if not isinstance(x, np.ndarray) or not np.issubdtype(x.dtype, np.integer) or not x.size:
+        return
+    limits = np.iinfo(np.int32)
+    if x.min() < limits.min or x.max() > limits.max:
+        raise DataError(f"{what}: whole numbers beyond 32 bits, {x.min()} to {x.max()}")
+
+
 def without_bytes(x: Any, what: str) -> Any:
     """An array, bytes as float32 with a warning: a network is as a rule trained on pixels that were scaled."""
     if getattr(x, "dtype", None) != np.uint8:
@@ -90,9 +105,7 @@ def _arrays(x: Any, what: str) -> Inputs:
     if x.dtype == np.uint8:
         return without_bytes(x, what)
     if np.issubdtype(x.dtype, np.integer):
-        limits = np.iinfo(np.int32)
-        if x.size and (x.min() < limits.min or x.max() > limits.max):
-            raise DataError(f"{what}: whole numbers beyond 32 bits, {x.min()} to {x.max()}")
+        check_whole(x, what)
         return x.astype(np.int32)
     return np.asarray(x, np.float32)
 

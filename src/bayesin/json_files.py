@@ -51,19 +51,28 @@ def parse_json(content: bytes | str, what: str, schema: Schema = object) -> Json
     return expect(value, schema, what)
 
 
-def json_text(value: Any, *, indent: int | None = None, canonical: bool = False, digits: int | None = None) -> str:
+def json_text(
+    value: Any,
+    *,
+    indent: int | None = None,
+    compact: bool = False,
+    canonical: bool = False,
+    ascii: bool = False,
+    digits: int | None = None,
+) -> str:
     """Returns a value (see `plain`) as JSON text.
 
-    `canonical` sorts the names and leaves out all spaces: one text for one value, fit for a hash.
+    `compact` leaves out all spaces, `canonical` sorts the names too: one text for one value, fit for a hash. `ascii`
+    escapes what is not ASCII, for streams of any encoding.
 
     Example:
         >>> json_text({"b": (1, 2), "a": float("nan")}, canonical=True)
         '{"a":null,"b":[1,2]}'
     """
-    spaces = (",", ":") if canonical else None
+    spaces = (",", ":") if compact or canonical else None
     try:
         return json.dumps(
-            plain(value, digits), indent=indent, sort_keys=canonical, separators=spaces, ensure_ascii=False
+            plain(value, digits), indent=indent, sort_keys=canonical, separators=spaces, ensure_ascii=ascii
         )
     except RecursionError:
         raise ArtifactError("JSON cannot hold a value that is nested so deeply, or in itself") from None

@@ -2,7 +2,7 @@
 
 The merged posterior is the Wasserstein barycentre of the moved ones, the mean of their means and of their stds.
 Half-way between networks that are alike but not equal a unit varies less than in any of them; given inputs, every
-unit gets the average of the means and spreads that it has in the members (`rescaling.py`), folded into parameters.
+unit gets the average of the means and spreads that it has in the members (`rescaling/`), folded into parameters.
 So the result is a posterior like any other, of the size of one.
 
 All members are moved onto their common middle by any cost (`align_many`), so that none of them is the reference.
@@ -25,7 +25,7 @@ from .paths import as_gaussian
 from .posteriors import Gaussian, Posterior, is_posterior
 from .randomness import PRNGKey, check_key
 from .rescaling import rescale_middle
-from .symmetry import Perms, PermutationSpec
+from .symmetry import Perms, PermutationSpec, Signs
 from .trees import Tree
 
 
@@ -44,6 +44,7 @@ class Merged(eqx.Module):
     average: Gaussian | Tree  # the same before it was rescaled
     members: list[Posterior | Tree]  # moved
     perms: list[Perms]  # one for each member; new[i] = old[perm[i]]
+    signs: list[Signs]  # of each, where the spec has signs; new[i] = sign[i] old[perm[i]]
     cost: str = eqx.field(static=True)
     rescaled: bool = eqx.field(static=True)
 
@@ -67,7 +68,7 @@ def merge(
 
     Args:
         posteriors: mean-field Gaussians or points, at least two.
-        spec: which axes move together.
+        spec: which axes move together, and where units may flip.
         key: decides visiting orders, and the draws on which units are measured.
         cost: by which they are aligned; see `bayesin.costs`.
         apply: the network; needed with `x`.
@@ -109,6 +110,7 @@ def merge(
         average=middle.mean if points else middle,
         members=members,
         perms=together.perms,
+        signs=together.signs,
         cost=name_of(cost),
         rescaled=x is not None,
     )

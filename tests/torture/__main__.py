@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from . import disk, edits, files, guided, inject, kill, load, same, science, soak, together
+from . import commands, disk, edits, files, guided, inject, kill, load, same, science, soak, surroundings, together
 from .common import Tally, dump, import_everything
 
 # Fault -> (function, tries at count 100), the cheap ones first.
@@ -22,6 +22,8 @@ FAULTS: dict[str, tuple[Callable[[int, Path], list[Tally]], int]] = {
     "checkpoints": (files.checkpoints, 200),
     "guided": (guided.guided, 1000),
     "edits": (edits.edits, 20_000),
+    "surroundings": (surroundings.surroundings, 1),
+    "commands": (commands.commands, 1),
     "members": (same.members, 20),
     "hashes": (same.hash_seeds, 4),
     "two": (together.two_at_once, 4),

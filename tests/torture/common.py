@@ -54,7 +54,7 @@ class Child:
                 self.code = os.waitstatus_to_exitcode(status)
         return self.code
 
-    def wait(self, seconds: float = 240.0) -> int:
+    def wait(self, seconds: float = 600.0) -> int:
         """Waits for the end; a hang is killed and has the code -1000."""
         until = time.monotonic() + seconds
         while self.poll() is None:
@@ -128,7 +128,7 @@ def start(
     return Child(0, log)
 
 
-def run(argv: list[str], log: Path, seconds: float = 240.0, **options: Any) -> Child:
+def run(argv: list[str], log: Path, seconds: float = 600.0, **options: Any) -> Child:
     """Runs a verb to its end."""
     child = start(argv, log, **options)
     child.wait(seconds)
@@ -184,7 +184,7 @@ def foreign(child: Child) -> list[str]:
     """Whether a verb failed in another way than its own."""
     said = child.said
     wrong = [word for word in ("Traceback", "unexpected ") if word in said]
-    return [f"foreign error: {said.strip()[-200:]}"] if wrong else []
+    return [f"foreign error: {said[max(0, said.find(wrong[0]) - 150) :][:500]}"] if wrong else []
 
 
 def dump(path: Path, value: Any) -> None:

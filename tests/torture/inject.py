@@ -5,16 +5,21 @@ the result: open for writing, write, sync, truncate, rename, link, make, remove,
 it alike. Each one fails in turn. What is left must be the old result, the new one, or files that say they are mixed;
 a verb that says it succeeded must have; and the same command then ends with the bits of an undisturbed run.
 
-A verb has one process for all of its tries, in which its programs are compiled once. What a kill leaves is the
-folder as it was at that call, so that copies made in one run stand for a kill at each; `kill` kills true processes.
+A verb has one process for all of its tries, in which flags are parsed and programs compiled once: a try takes a tenth
+of a second. What a kill leaves is the folder as it was at that call, so that copies made in one run stand for a kill
+at each; `kill` kills true processes. Tries that leave the same folder, but for clocks and random names, share what
+comes after.
 """
 
 import contextlib
+import copy
 import ctypes
 import errno
 import faulthandler
+import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -29,6 +34,17 @@ COPY, ONCE, FULL = 1, 2, 3
 FAULTS = {"ENOSPC": (ONCE, errno.ENOSPC), "full disk": (FULL, errno.EDQUOT)}
 CLEAR = ("cannot write", "cannot lock", "free some space", "cannot read", "No space left", "quota exceeded")
 LONGEST = 120  # seconds that one try may take
+CLOCKS = {
+    "seconds",
+    "started",
+    "ended",
+    "error",
+    "steps_per_second",
+    "train_seconds",
+    "test_seconds",
+    "share_seconds",
+}
+RANDOM = re.compile(r"(?<=\.tmp-)\d+-[0-9a-f]{8}|(?<=/)[0-9a-f]{32}$")  # parts of the names of files
 NO_COMPILER = "no C compiler, with which the calls are met"
 
 
@@ -67,6 +83,7 @@ def _apart(job: Injected, count: int, given: Path, scratch: Path) -> dict:
     if pid == 0:
         code = 1
         try:
+            _remember()
             log = os.open(scratch / "log", os.O_RDWR | os.O_CREAT)
             os.dup2(log, 1)
             os.dup2(log, 2)
@@ -86,6 +103,28 @@ def _apart(job: Injected, count: int, given: Path, scratch: Path) -> dict:
     return json.loads((scratch / "tally.json").read_text())
 
 
+def _remember() -> None:
+    """Keeps what a verb makes of its flags, and the data and networks of its runs, for all tries."""
+    import bayesin.cli.main as cli
+    import bayesin.lab.runs  # noqa: F401
+
+    runs = sys.modules["bayesin.lab.runs.run"]
+    parse, prepare = cli._parse, runs._prepare
+    parsed, prepared = {}, {}
+
+    def parse_once(name: str, argv: list[str]) -> object:
+        if (name, *argv) not in parsed:
+            parsed[name, *argv] = parse(name, argv)
+        return copy.deepcopy(parsed[name, *argv])
+
+    def prepare_once(config, root, tell):
+        if config.hash not in prepared:
+            prepared[config.hash] = prepare(config, root, tell)
+        return prepared[config.hash]
+
+    cli._parse, runs._prepare = parse_once, prepare_once
+
+
 class _Tries:
     """One verb, and what it leaves where one of its calls fails."""
 
@@ -96,6 +135,7 @@ class _Tries:
         self.calls = ctypes.CDLL(None)
         self.calls.call_met.restype = ctypes.c_char_p
         self.tally = Tally(f"a failing call of {job.name}")
+        self.known: dict[str, list[str]] = {}  # folder -> what was wrong after the same command once more
 
     def all(self, count: int) -> Tally:
         self._begin()
@@ -110,7 +150,8 @@ class _Tries:
                 tried[fault] = at
                 at += step
         shown = ", ".join(f"{fault} at {calls}" for fault, calls in tried.items())
-        self.tally.note = f"{number} calls; {shown if step == 1 else f'one in {step} of them'}"
+        every = shown if step == 1 else f"one in {step} of them"
+        self.tally.note = f"{number} calls; {every}; {len(self.known)} different folders left"
         return self.tally
 
     def _begin(self) -> None:
@@ -122,10 +163,11 @@ class _Tries:
         for _ in range(2):
             self._reset(self.old)
             self.must(self.command)
-        self.wanted = self._compared()
+        self.wanted, new = self._compared(), _visible(self.folder)
+        self._reset(self.old)
+        self.damaged = whole(self.folder) if self.old.exists() else []  # on purpose, before anything fails
         before = _visible(self.old) if self.old.exists() else {}
-        after = _visible(self.folder)
-        self.changing = {name for name in after if before.get(name) != after[name]}
+        self.changing = {name for name in new if before.get(name) != new[name]}
         self.whole_old = before
 
     def _copied(self) -> int:
@@ -168,7 +210,7 @@ class _Tries:
         """What is wrong with what is there now."""
         from bayesin.file_sets import replaced_already
 
-        problems = whole(self.folder) if self.folder.exists() else []
+        problems = [one for one in (whole(self.folder) if self.folder.exists() else []) if one not in self.damaged]
         if not self.old.exists() or not self.job.together:
             return problems
         now = _visible(self.folder) if self.folder.exists() else {}
@@ -183,10 +225,13 @@ class _Tries:
 
     def _again(self) -> list[str]:
         """What is wrong after the same command once more, undisturbed."""
-        again = self._run(self.command)
-        if again.code:
-            return [f"the second start ended with {again.code}: {again.said.strip()[-200:]}"]
-        return differences(self._compared(), self.wanted)
+        state = _fingerprint(self.folder)
+        if state not in self.known:
+            again = self._run(self.command)
+            self.known[state] = differences(self._compared(), self.wanted)
+            if again.code:
+                self.known[state] = [f"the second start ended with {again.code}: {again.said.strip()[-200:]}"]
+        return self.known[state]
 
     def must(self, command: list[str]) -> None:
         child = self._run(command)
@@ -227,6 +272,33 @@ class _Tries:
     def _compared(self) -> dict[str, bytes]:
         found = contents(self.folder)
         return {name: b"" if name in self.job.ignored else content for name, content in found.items()}
+
+
+def _fingerprint(folder: Path) -> str:
+    """One text for all folders that differ in clocks and random names alone."""
+    found = []
+    for path in sorted(folder.rglob("*")):
+        name = RANDOM.sub("", str(path.relative_to(folder)))
+        content = path.read_bytes() if path.is_file() and not path.is_symlink() else b"none"
+        if "checkpoints" in path.parts:  # those of orbax have clocks and random names inside
+            content = str(len(content)).encode()
+        elif path.suffix in (".json", ".jsonl"):
+            content = _without_clocks(content)
+        found.append(
+            f"{name} {path.stat().st_mode if path.exists() else 'gone'} {hashlib.sha256(content).hexdigest()}"
+        )
+    return "\n".join(sorted(found)) + f"\n{folder.exists()}"
+
+
+def _without_clocks(content: bytes) -> bytes:
+    try:
+        rows = [json.loads(line) for line in content.splitlines()] if b"\n{" in content else json.loads(content)
+    except ValueError:  # half of a file
+        return content
+    for row in rows if isinstance(rows, list) else [rows]:
+        for name in CLOCKS & row.keys() if isinstance(row, dict) else ():
+            del row[name]
+    return json.dumps(rows).encode()
 
 
 def _is_hidden(name: str) -> bool:

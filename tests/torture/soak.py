@@ -15,25 +15,29 @@ from .common import Tally
 
 GROWTH = 64 << 20  # bytes that may be gained after the first tenth, by caches that fill up
 FILES = 4  # open files likewise
+POINTS = 20  # of the curve of memory
 
 
 def soak(count: int, scratch: Path) -> list[Tally]:
     """`count` seconds of saving, reading, aligning, measuring, folding, writing pages and refusing bad files."""
     tally = Tally("soak: rounds of all steps in one process")
-    until, settled = time.monotonic() + count, time.monotonic() + count / 10
+    began = time.monotonic()
     work = _Work(scratch / "soak")
-    early: tuple[int, int, int] | None = None
-    while time.monotonic() < until or tally.tries < 2:
+    curve: list[tuple[int, int, int]] = []  # one point after each twentieth of the time
+    while time.monotonic() < began + count or tally.tries < 2:
         tally.add(work.round(tally.tries))
-        if early is None and time.monotonic() > settled:
-            early = work.stand()
-    now, early = work.stand(), early or work.stand()
+        if time.monotonic() > began + count * (len(curve) + 1) / POINTS:
+            curve.append(work.stand())
+    now = work.stand()
+    early = curve[1] if len(curve) > 1 else now
     grown, opened, left = (after - before for after, before in zip(now, early, strict=True))
     tally.losses += [f"grew by {grown >> 20} MiB"] if grown > GROWTH else []
     tally.losses += [f"{opened} more open files"] if opened > FILES else []
     tally.losses += [f"{left} more files on the disk"] if left else []
     tally.note = (
-        f"{count} s; {grown / 2**20:+.1f} MiB, {opened:+d} open files and {left:+d} files after the first tenth"
+        f"{count} s at load {os.getloadavg()[2]:.0f}, {time.process_time():.0f} CPU s; "
+        f"{grown / 2**20:+.1f} MiB, {opened:+d} open files and {left:+d} files after the first tenth; "
+        f"MiB after each twentieth: {' '.join(str(memory >> 20) for memory, *_ in curve)}"
     )
     return [tally]
 
@@ -57,11 +61,11 @@ class _Work:
         """One round; what went wrong in it."""
         import jax
 
-        from bayesin import Gaussian, Samples, align, barrier, compact, geodesic
+        from bayesin import Gaussian, Samples, align, align_files, barrier, compact, evaluate, geodesic, merge
         from bayesin.errors import BayesinError
         from bayesin.file_sets import replaced_together
         from bayesin.lab.report import write_page, write_report
-        from bayesin.store import load_posterior, save_posterior
+        from bayesin.store import load_alignment, load_posterior, save_alignment, save_posterior
 
         draws, key, problems = np.random.default_rng(number), jax.random.key(number), []
         ends = [Gaussian(self._weights(draws), self._weights(draws, 0.05)) for _ in range(2)]
@@ -73,6 +77,14 @@ class _Work:
             stack = {name: np.stack([leaf] * 3) for name, leaf in ends[0].mean.items()}
             folded = compact(Samples(stack), self.spec, key=key)
             problems += [] if folded.spread_after < 1e-6 else ["equal samples have a spread"]
+            merged = merge([first, second], self.spec, key=key)
+            evaluate(merged.posterior, _apply, (self.x, self.y), key=key, samples=2)
+            streamed = align_files(*paths, place / "moved.safetensors", key=key)
+            problems += [] if streamed.objective == found.objective else ["another objective from file to file"]
+            save_alignment(place / "alignment.safetensors", found.perms, self.spec)
+            kept = load_alignment(place / "alignment.safetensors").perms
+            same = all(np.array_equal(kept[name], found.perms[name]) for name in kept)
+            problems += [] if same else ["an alignment came back as another"]
             report = {"barrier": {"sets": {"test": {"naive": curve.to_json()}}}}
             write_report(place, {"title": "soak", **report})
             write_page(place / "report.html", [place])

@@ -13,9 +13,9 @@ from ..lab.runs import (
     BY_DATA,
     AlignedPair,
     CostName,
-    ModelChoice,
     PosteriorFile,
     PosteriorPair,
+    SymmetryChoice,
     align_pair,
     find_posterior,
     load_pair,
@@ -33,7 +33,7 @@ FILES = ("alignment.safetensors", "posterior-0.safetensors")
 
 
 @dataclass(frozen=True)
-class Align(ModelChoice, Common):
+class Align(SymmetryChoice, Common):
     """Permute the units of SOURCE so that it lies as close as possible to TARGET, without changing its function.
 
     Writes the moved posterior, and one file with permutations, spec and settings. The inputs are never
@@ -55,8 +55,6 @@ class Align(ModelChoice, Common):
     """Bound on the sweeps over all groups."""
     key: int = 0
     """Seed of the visiting order and the random starts."""
-    spec: Path | None = None
-    """Permutation spec (JSON); by default the one in the files, else it is discovered."""
     stream: bool = False
     """For networks larger than memory: read both files a block at a time, and write the moved one a tensor at a time.
     The files must hold the spec, or --spec; the function is not compared."""
@@ -70,13 +68,15 @@ class Align(ModelChoice, Common):
         if self.stream:
             return self._stream(out, target, source)
         with result_folder(self.out, FILES, [target.path, source.path], force=self.force) as place:
-            pair = load_pair(target, source, self, spec=self.spec, data_needed=self.cost in BY_DATA)
+            needed = self.cost in BY_DATA
+            pair = load_pair(target, source, self, spec=self.spec, signs=self.signs, data_needed=needed)
             search = {"cost": self.cost, "restarts": self.restarts, "max_sweeps": self.max_sweeps, "key": self.key}
             aligned = align_with_bar(out, pair, **search)
             settings = search | {"target": str(target.path), "source": str(source.path)} | aligned.numbers
-            save_alignment(place / FILES[0], aligned.alignment.perms, pair.spec, settings=settings)
+            found = aligned.alignment
+            save_alignment(place / FILES[0], found.perms, pair.spec, settings=settings, signs=found.signs)
             metadata = source.metadata | {"aligned_to": str(target.path)}
-            save_posterior(place / FILES[1], aligned.alignment.posterior, spec=pair.spec, metadata=metadata)
+            save_posterior(place / FILES[1], found.posterior, spec=pair.spec, metadata=metadata)
         show_alignment(out, aligned)
         alignment_to, moved_to = (self.out / name for name in FILES)
         out.line(f"Wrote {moved_to} and {alignment_to}")
@@ -88,9 +88,10 @@ class Align(ModelChoice, Common):
             raise ConfigError("--stream compares weights alone; leave out --model, and take another --cost")
         if self.out is None or target.member is not None or source.member is not None:
             raise ConfigError("--stream takes whole posteriors, and a place: --out FOLDER")
-        spec = spec_of(target, source, path=self.spec)
+        spec = spec_of(target, source, path=self.spec, signs=self.signs)
         if spec is None:
-            raise ConfigError("--stream needs the permutation spec: no file holds one; use --spec")
+            lacking = "one with signs" if self.signs else "one"
+            raise ConfigError(f"--stream needs the permutation spec: no file holds {lacking}; use --spec")
         search = {"cost": self.cost, "restarts": self.restarts, "max_sweeps": self.max_sweeps}
         with result_folder(self.out, FILES, [target.path, source.path], force=self.force) as place:
             with out.progress("aligning", None) as bar:
@@ -106,8 +107,8 @@ class Align(ModelChoice, Common):
                 )
             numbers = search_numbers(found)
             settings = search | {"key": self.key, "target": str(target.path), "source": str(source.path)} | numbers
-            save_alignment(place / FILES[0], found.perms, spec, settings=settings)
-        show_moved(out, found.moved, spec)
+            save_alignment(place / FILES[0], found.perms, spec, settings=settings, signs=found.signs)
+        show_moved(out, found.moved, found.flipped, spec)
         out.line(f"Objective {found.history[0]:.4g} before, {found.objective:.4g} after")
         out.line(search_words(numbers))
         alignment_to, moved_to = (self.out / name for name in FILES)
@@ -136,12 +137,16 @@ def align_with_bar(
         )
 
 
-def show_moved(out: Output, moved: Mapping[str, int], spec: PermutationSpec) -> None:
+def show_moved(out: Output, moved: Mapping[str, int], flipped: Mapping[str, int], spec: PermutationSpec) -> None:
     """Prints the table of groups."""
     sizes = {group: math.prod(spec.perm_shape(group)) for group in spec.sizes}
     rows = [[group, size, moved[group], f"{moved[group] / size:.0%}"] for group, size in sizes.items()]
     rows.append(["all", sum(sizes.values()), sum(moved.values()), ""])
-    out.table("Units moved", ["group", "units", "moved", "share"], rows)
+    columns = ["group", "units", "moved", "share"]
+    if flipped:
+        columns.append("sign changed")
+        rows = [[*row, flipped.get(row[0], "")] for row in rows[:-1]] + [[*rows[-1], sum(flipped.values())]]
+    out.table("Units moved", columns, rows)
 
 
 def search_words(numbers: Mapping[str, Any]) -> str:
@@ -155,7 +160,7 @@ def search_words(numbers: Mapping[str, Any]) -> str:
 def show_alignment(out: Output, aligned: AlignedPair) -> None:
     """Prints the table of groups and the lines below it."""
     pair, numbers = aligned.pair, aligned.numbers
-    show_moved(out, numbers["moved"], pair.spec)
+    show_moved(out, numbers["moved"], aligned.alignment.flipped, pair.spec)
     out.line(f"W2 distance {numbers['w2_before']:.4g} before, {numbers['w2_after']:.4g} after")
     out.line(f"{search_words(numbers)}; spec {pair.spec_from}")
     if numbers["function_change"] is None:

@@ -16,8 +16,8 @@ from ..lab.runs import (
     Clock,
     CostName,
     Measured,
-    ModelChoice,
     PosteriorFile,
+    SymmetryChoice,
     doubts_about_data,
     find_posterior,
     first_of_each_class,
@@ -42,7 +42,7 @@ IMAGES = 10  # test images on the page, one of each class
 
 
 @dataclass(frozen=True)
-class Barrier(ModelChoice, Common):
+class Barrier(SymmetryChoice, Common):
     """Measure the loss along the Wasserstein geodesic between two posteriors, on the test and the training set.
 
     Without --align the geodesic runs between the posteriors as they are; with it, the second one is also aligned to
@@ -74,8 +74,6 @@ class Barrier(ModelChoice, Common):
     """Standard deviation of the likelihood of a regression."""
     key: int = 0
     """Seed of the draws, and of the alignment."""
-    spec: Path | None = None
-    """Permutation spec (JSON); by default the one in the files, else it is discovered."""
     out: Path = Path("barrier")
     """Folder for all numbers, the page and figures; older ones are replaced. A name in .json: the numbers alone."""
     page: bool = True
@@ -84,8 +82,8 @@ class Barrier(ModelChoice, Common):
     def run(self, out: Output) -> dict[str, Any]:
         if not self.first or not self.second:
             raise ConfigError("needs two posteriors: bayesin barrier FIRST SECOND --align")
-        if not self.align and (self.rescale or self.cost != "wasserstein"):
-            raise ConfigError("--cost and --rescale are for what --align moved; add --align")
+        if not self.align and (self.rescale or self.signs or self.cost != "wasserstein"):
+            raise ConfigError("--cost, --signs and --rescale are for what --align moves; add --align")
         numbers = numbers_file(self.out)
         files = find_posterior(self.first), find_posterior(self.second)
         if numbers == self.out:  # the numbers alone
@@ -109,7 +107,7 @@ class Barrier(ModelChoice, Common):
     def _run(
         self, out: Output, files: tuple[PosteriorFile, PosteriorFile]
     ) -> tuple[MeasuredPair, dict[str, Any], Clock]:
-        pair = load_pair(*files, self, spec=self.spec, symmetry=self.align, data_needed=True)
+        pair = load_pair(*files, self, spec=self.spec, signs=self.signs, symmetry=self.align, data_needed=True)
         if doubts := doubts_about_data(pair.data, *files):
             out.warn(doubts)
         measured = MeasuredPair(pair, {}, prior_variance=files[0].prior_variance)

@@ -19,8 +19,8 @@ from ..lab.machine import use_compilation_cache
 from ..lab.report import PREDICTIONS, CompactReport, page_files, shown, write_compact_report
 from ..lab.runs import (
     Clock,
-    ModelChoice,
     PosteriorFile,
+    SymmetryChoice,
     dataset_of,
     doubts_about_data,
     find_posterior,
@@ -41,7 +41,7 @@ from ..randomness import seed_key
 from ..store import card_is_ours, save_posterior, write_card, write_tensors
 from ..symmetry import PermutationSpec
 from .main import Common
-from .output import Output, warnings_in_one_line
+from .output import Output
 from .output_dir import numbers_without_page, result_folder
 
 CHAINS = ("hmc", "sgmcmc")  # methods whose samples are draws of Markov chains
@@ -56,7 +56,7 @@ SCORES = {"agreement": ".4f", "TV": ".4f", "accuracy": ".2%", "NLL": ".3f", "ECE
 
 
 @dataclass(frozen=True)
-class Fold(ModelChoice, Common):
+class Fold(SymmetryChoice, Common):
     """Fold SAMPLES into one Gaussian, after moving each onto a common reference.
 
     SAMPLES are the run folder of an ensemble ('bayesin train --method ensemble --members 20 --width 32 --depth 1
@@ -93,8 +93,6 @@ class Fold(ModelChoice, Common):
     """Bound on the passes over the samples."""
     key: int = 0
     """Seed of visiting orders and draws."""
-    spec: Path | None = None
-    """Permutation spec (JSON); by default the one in the file, else it is discovered."""
     force: bool = False
     """Replace earlier results."""
     page: bool = True
@@ -138,7 +136,7 @@ class Fold(ModelChoice, Common):
         samples = read_foldable(file, model)
         chains = _chains(file, len(samples), self.every)
         samples = samples[:: self.every]
-        spec, spec_from = verified_spec(file, model, data, point_of(samples[0]), path=self.spec)
+        spec, spec_from = verified_spec(file, model, data, point_of(samples[0]), self)
         clock = Clock()
         with clock("match"):
             compacted = self._compact(out, file, samples, spec, model, data, chains)
@@ -150,8 +148,11 @@ class Fold(ModelChoice, Common):
 
     def _write(self, place: Path, file: PosteriorFile, made: "_Made") -> None:
         permutations, numbers, posterior = (place / name for name in FILES)
-        perms = {f"perms/{group}": perm.astype(np.int32) for group, perm in made.compacted.perms.items()}
-        write_tensors(permutations, perms, {"format": "bayesin-permutations", "version": "1"})
+        found = {"perms": made.compacted.perms, "signs": made.compacted.signs}
+        arrays = {
+            f"{what}/{g}": np.asarray(part, np.int32) for what, each in found.items() for g, part in each.items()
+        }
+        write_tensors(permutations, arrays, {"format": "bayesin-permutations", "version": "1"})
         write_json(numbers, self._numbers(file, made))
         metadata = file.metadata | {"compact_of": str(file.path)}
         save_posterior(posterior, made.compacted.posterior, spec=made.spec, metadata=metadata)
@@ -182,7 +183,7 @@ class Fold(ModelChoice, Common):
         reference: Any = self.reference
         if reference not in ("mean", "first"):
             reference = point_of(read_posterior(find_posterior(reference), model))
-        with out.progress("matching", None) as bar, warnings_in_one_line(out):
+        with out.progress("matching", None) as bar:
             return compact(
                 samples,
                 spec,

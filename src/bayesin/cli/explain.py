@@ -65,6 +65,8 @@ class Explain(Common):
     """Save the spec, a JSON file that can be edited and explained again."""
     svg: Path | None = None
     """Draw the network as a graph of its layers, one colour for each group."""
+    signs: bool = False
+    """Also find the units that may change their sign."""
     seed: int = 0
     """Of the random parameters, inputs and permutations that verify the spec."""
     no_verify: bool = False
@@ -81,6 +83,7 @@ class Explain(Common):
             "model": self.model,
             "parameters": sum(math.prod(spec.shape(path)) for path in spec.axes),
             "tensors": len(spec.parameters),
+            "signed": list(spec.signed),
             "log10_copies": spec.log10_order,
             **checked,
             "seconds": time.perf_counter() - start,
@@ -111,7 +114,7 @@ class Explain(Common):
                 apply, params, x, *_ = self._load(key)
                 with warnings.catch_warnings(record=True) as raised:
                     warnings.simplefilter("always")
-                    spec = discover(apply, params, x)
+                    spec = discover(apply, params, x, signs=self.signs)
                     change = None if self.no_verify else verify(apply, params, x, spec, key=key, on_group=broken)
                     order = [] if self.svg is None else order_of_use(apply, params, x)
         said = [
@@ -164,6 +167,8 @@ def _show(out: Output, explanation: Explanation, summary: dict[str, Any]) -> Non
     groups = _rows(explanation)
     if groups:
         out.table("Groups: units that may be permuted", ["group", "units", "for each", "axes they move"], groups)
+        if summary["signed"]:
+            out.line(f"Units of {fold_names(summary['signed'])} may change their sign too.")
     else:
         out.line("No group: nothing of this model can be permuted.")
     reasons: dict[str, list[Any]] = {}

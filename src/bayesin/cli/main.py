@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from ..errors import BayesinError, ConfigError, did_you_mean, first_line
-from .output import Output
+from .output import Output, warnings_in_one_line
 
 
 class Verb(NamedTuple):
@@ -118,6 +118,8 @@ def main(argv: list[str] | None = None) -> int:
     except Exception as error:
         if debug:
             raise
+        if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):  # numpy's word for it, and JAX's
+            return _fail(f"there is not memory enough: {first_line(error)}", 1)
         return _fail(f"unexpected {type(error).__name__}: {first_line(error)} (--debug shows the traceback)", 1)
 
 
@@ -148,7 +150,8 @@ def _dispatch(argv: list[str]) -> int:
         raise ConfigError(f"there is no verb '{argv[0]}'{did_you_mean(argv[0], VERBS) or ';'} 'bayesin' lists them")
     options = _parse(argv[0], argv[1:])
     out = Output(as_json=options.json, quiet=options.quiet)
-    result = options.run(out)
+    with warnings_in_one_line(out):
+        result = options.run(out)
     out.result(result)
     return _end(out, int(result.get("exit_code", 0)) if isinstance(result, dict) else 0)
 

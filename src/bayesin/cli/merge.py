@@ -14,8 +14,8 @@ from ..lab.runs import (
     DRAWS,
     SEEN,
     CostName,
-    ModelChoice,
     PosteriorFile,
+    SymmetryChoice,
     cost_of_name,
     dataset_of,
     doubts_about_data,
@@ -43,7 +43,7 @@ SHOWN = ("accuracy", "nll", "ece", "rmse", "crps")
 
 
 @dataclass(frozen=True)
-class Merge(ModelChoice, Common):
+class Merge(SymmetryChoice, Common):
     """Merge POSTERIORS of one network into the one at their middle, of the size of one.
 
     Their units are brought into a common order, means and stds are averaged, and every unit is given the mean and
@@ -63,8 +63,6 @@ class Merge(ModelChoice, Common):
     """Draws of the weights for the scores."""
     key: int = 0
     """Seed of the alignment and of all draws."""
-    spec: Path | None = None
-    """Permutation spec (JSON); by default the one in the files, else it is discovered."""
     force: bool = False
     """Replace results of an earlier merge."""
 
@@ -97,7 +95,7 @@ class Merge(ModelChoice, Common):
             out.warn(doubts)
         key, likelihood = seed_key(self.key), likelihood_of_file(files[0], data)
         members = [read_posterior(file, model) for file in files]
-        spec, origin = verified_spec(files[0], model, data, point_of(members[0]), path=self.spec)
+        spec, origin = verified_spec(files[0], model, data, point_of(members[0]), self)
         with out.progress("merging", None):
             merged = merge(
                 members,

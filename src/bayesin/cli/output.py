@@ -9,7 +9,6 @@ and where standard output is closed or full the rest is left unsaid, and the end
 
 import codecs
 import io
-import json
 import os
 import sys
 import warnings
@@ -23,6 +22,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column, Table
 from rich.text import Text
+
+from ..json_files import json_text
 
 LONG_UNITS, SHORT_UNITS = ("seconds", "minutes", "hours"), ("s", "min", "h")
 DRAWN_WITH = ("plotly", "matplotlib")
@@ -108,7 +109,7 @@ class Output:
     def result(self, value: Any) -> None:
         """Prints the verb's result as JSON when asked for."""
         if self.as_json:
-            self._to_stdout(lambda: sys.stdout.write(json.dumps(value, indent=2, default=_plain) + "\n"))
+            self._to_stdout(lambda: sys.stdout.write(json_text(value, indent=2, ascii=True) + "\n"))
 
     def finish(self) -> OSError | None:
         """Brings everything out that was printed; returns the trouble there was with standard output, if any."""
@@ -195,10 +196,6 @@ def _is_number(cell: Any) -> bool:
     except ValueError:
         return text in {"", "–", "-"}
     return True
-
-
-def _plain(value: Any) -> Any:
-    return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
 @contextmanager

@@ -20,6 +20,7 @@ import tyro
 from ..errors import ConfigError, did_you_mean, nearest
 
 WORDS = (bool, int, float, str, Path)  # types that one word of a command line can give
+LARGEST = 2**31 - 1  # that a flag may count
 GROUPS = "flag_groups"  # of a verb: the names of its fields by the title under which the help shows them
 NAMES = {int: "a whole number", float: "a number"}
 
@@ -65,11 +66,21 @@ def parse(name: str, verb: type, example: str, argv: list[str]) -> Any:
                 description=f"{inspect.cleandoc(verb.__doc__ or '')}\n\nExample: {example}",
                 config=(tyro.conf.FlagCreatePairsOff, tyro.conf.DisallowNone, tyro.conf.OmitArgPrefixes),
             )
-        return presented(**_flat(given, presented))
+        flags = _flat(given, presented)
+        _check_sizes(flags)
+        return presented(**flags)
     except SystemExit as left:
         if not left.code:
             raise
         raise ConfigError(_objection(name, arguments(verb), argv)) from None
+
+
+def _check_sizes(flags: dict[str, Any]) -> None:
+    """Whole numbers other than keys count something, of which there are never more than 32 bits can say."""
+    for name, value in flags.items():
+        for number in value if isinstance(value, tuple) else (value,):
+            if isinstance(number, int) and abs(number) > LARGEST and name not in ("key", "seed"):
+                raise ConfigError(f"--{name.replace('_', '-')} {number} is too large; at most {LARGEST:,}")
 
 
 def arguments(verb: type) -> dict[str, Argument]:

@@ -36,7 +36,7 @@ class Pull(Common):
     def run(self, out: Output) -> dict[str, Any]:
         if not self.repo or self.out is None:
             raise ConfigError("needs a repository and a place: bayesin pull user/name --out FOLDER")
-        if not self.largest > 0:
+        if not 0 < self.largest < 1e9:
             raise ConfigError(f"--largest needs a positive number of gigabytes, not {self.largest}")
         stale = [path.name for path in posterior_files(self.out)]
         with (

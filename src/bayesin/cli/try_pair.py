@@ -57,6 +57,8 @@ class Try(Common):
     """Folder to look for data in first."""
     limit: int | None = None
     """Use so many examples of the test set."""
+    signs: bool = False
+    """Let units also change their sign where the network allows it, as behind tanh and in attention."""
     restarts: int = 2
     """Starts of the alignment, of which the best is kept."""
     samples: int = 32
@@ -94,10 +96,12 @@ class Try(Common):
     def _pair(self) -> PosteriorPair:
         if not (is_own_checkpoint(self.first) or is_own_checkpoint(self.second)):
             choice = ModelChoice(model=self.model, data=self.data, root=self.root, limit=self.limit)
-            return load_pair(find_posterior(self.first), find_posterior(self.second), choice, data_needed=True)
+            files = find_posterior(self.first), find_posterior(self.second)
+            return load_pair(*files, choice, signs=self.signs, data_needed=True)
         if self.model is None or self.data is None:
             raise ConfigError("a checkpoint of your own needs --model file.py:attribute and --data NAME or file.npz")
-        return load_own_pair(self.first, self.second, self.model, load(self.data, self.root, self.limit))
+        data = load(self.data, self.root, self.limit)
+        return load_own_pair(self.first, self.second, self.model, data, self.signs)
 
     def _measure(self, out: Output, pair: PosteriorPair, paths: dict[str, Any]) -> dict[str, Any]:
         data = pair.data
@@ -141,4 +145,10 @@ def _show(out: Output, measured: MeasuredPair) -> None:
     out.table("Test set", ["", "barrier, nats", "accuracy at 0, %", "half way", "at 1"], rows)
     if aligned is not None:
         moved, units = sum(aligned.alignment.moved.values()), sum(aligned.pair.spec.sizes.values())
-        out.line(f"{moved:,} of {units:,} units moved; outputs changed by at most {aligned.function_change:.1e}")
+        flips = (
+            f", {sum(aligned.alignment.flipped.values()):,} with their sign changed"
+            if aligned.alignment.signs
+            else ""
+        )
+        change = f"outputs changed by at most {aligned.function_change:.1e}"
+        out.line(f"{moved:,} of {units:,} units moved{flips}; {change}")

@@ -21,18 +21,18 @@ from ..evaluation import Data, evaluate
 from ..inference import ChainDiagnostics, Fit, compare_chains, predictions_of, warn_unmixed
 from ..inputs import Inputs, take
 from ..likelihoods import LikelihoodLike
-from ..matching import MatchedSamples, OnRound, align, align_many, identity_of_each, match_activations
+from ..matching import MatchedSamples, OnRound, align, align_many, costs, identity_of_each, match_activations
 from ..matching.costs import CostLike
 from ..models import Model
 from ..posteriors import FactorGaussian, Gaussian, GaussianMixture, LowRankGaussian
 from ..randomness import PRNGKey, check_key
-from ..symmetry import Activations, Apply, Perms, PermutationSpec, hidden_activations, transpositions
+from ..symmetry import Activations, Apply, PermutationSpec, hidden_activations, transpositions
 from ..trees import Tree
 from .clusters import mixture_of
-from .members import Foldable, Members, fold, low_rank, members_of, noise
+from .members import Foldable, Members, flipped, fold, low_rank, members_of, noise
 from .moments import rebase
-from .sample_matching import match_activations_to_mean, match_weights, match_weights_to_mean
-from .scaling import SCALES, scaled
+from .sample_matching import match_activations_to_mean, match_weights, match_weights_to_mean, stacked
+from .scaling import SCALES, certain, scaled
 from .unit_matrix import SampleSet
 
 Folded = Gaussian | LowRankGaussian | FactorGaussian | GaussianMixture
@@ -57,6 +57,7 @@ class Compact(eqx.Module):
     direct: Gaussian  # fitted to the samples as they came, for comparison
     perms: dict[str, Int[np.ndarray, "samples units"]]  # by group; new[i] = old[perm[i]]
     transpositions: dict[str, Int[np.ndarray, "samples"]]  # by group
+    signs: dict[str, Int[np.ndarray, "samples units"]]  # of groups that may flip; new[i] = sign[i] old[perm[i]]
     reference: Tree  # the network that all samples were matched to
     spread_before: float  # root mean square of all stds of the samples as they came
     spread_after: float  # before any scaling
@@ -108,7 +109,7 @@ def compact(
     Args:
         samples: at least two ensemble members or HMC draws, `Draws` on disk (read as needed), a list of networks, the
             `Fit` that made them, or a list of Gaussians such as `fit.posteriors`, whose own variances are kept.
-        spec: which axes move together.
+        spec: which axes move together, and where units may flip.
         key: decides visiting orders, draws, and where activations are looked for.
         reference: `"mean"` (the samples' own mean, by iteration), `"first"` (sample 0), or a parameter tree.
         match: by `"weights"` of all layers, or by what hidden units do on data: `"activations"` (uncentred inner
@@ -124,11 +125,13 @@ def compact(
         chains: how many Markov chains the samples are draws of, one after the other; a fit and `Draws` know it.
         scale: multiplies all deviations; `"held-out"` is the one of `SCALES` with the best held-out NLL.
         held_out: inputs and targets that these choices are made on; needs `apply`.
-        apply: the network, or its `Model`; hidden activations are found in it.
+        apply: the network, or its `Model`; hidden activations are found in it, and the statistics of a `Model` are
+            excluded.
         x: inputs that activations are computed on.
         activations: `(params, x) -> {group: (..., units)}`, where they cannot be found in `apply`.
         likelihood: of the held-out targets; that of the fit, or categorical.
-        exclude: paths that are moved but not compared, such as running statistics.
+        exclude: paths that are moved and averaged, but neither compared nor given a spread: running statistics, of
+            which a draw could be a negative variance. Those of a `Fit` are known.
         max_rounds: bound on the passes for `"mean"`; late ones visit few samples.
         tolerance: a pass that lowers the squared spread by a smaller part than this is the last.
         on_round: called with (round, samples matched in it, samples).
@@ -152,8 +155,9 @@ def compact(
         (Compact(4 samples, spread 2.236 -> 0, rounds 2, converged), [0, 2, 2, 0])
     """
     check_key(key)
+    paths = frozenset(exclude) | _statistics(samples) | _statistics(apply)
     apply = apply.apply if isinstance(apply, Model) else apply
-    members, paths = members_of(samples), frozenset(exclude)
+    members = members_of(samples)
     if chains is not None:
         members = members._replace(chains=chains)
     if cost is not None and match is not None:
@@ -165,7 +169,12 @@ def compact(
     _check_samples(members.means, spec, paths)
     before = fold(members, spec, identity_of_each(spec, len(members.means)), paths)
     if not np.isfinite(before.spread):
-        raise PosteriorError("a sample holds NaN or an infinity; the fit that made it has diverged")
+        raise PosteriorError(
+            "a sample holds NaN or an infinity, or weights whose squares are beyond float64; "
+            "the fit that made it has diverged, or divide all weights by one large number"
+        )
+    if spec.signed and match != "weights":
+        match, cost = "weights", _cost_of(match, activations, apply, x)
     if match == "weights":
         matched = _by_weights(members, spec, cost, reference, key, paths, max_rounds, tolerance, on_round)
     else:
@@ -175,6 +184,7 @@ def compact(
         matched = _by_activations(members.means, spec, reference, seen, x, match, paths, max_rounds, on_round)
     if _is(reference, "first"):
         _keep_first(matched)
+    members = flipped(members, spec, matched.perms, matched.signs)
     after = fold(members, spec, matched.perms, paths)
     candidates = {}
     for number in numbers:
@@ -186,6 +196,7 @@ def compact(
             candidates[number] = (
                 low_rank(members, spec, matched.perms, rank) if wide else Gaussian(after.mean, after.std)
             )
+    candidates = {number: certain(folded, paths) for number, folded in candidates.items()}
     if isinstance(samples, Fit) and likelihood is None and held_out is not None:
         likelihood = samples.likelihood
     posterior, chosen, losses = _chosen(candidates, scale, held_out, apply, likelihood, key)
@@ -197,8 +208,9 @@ def compact(
     counts = [transpositions({g: perm[k] for g, perm in matched.perms.items()}) for k in range(count)]
     return Compact(
         posterior=posterior,
-        direct=Gaussian(before.mean, before.std),
+        direct=certain(Gaussian(before.mean, before.std), paths),
         perms=matched.perms,
+        signs=dict(matched.signs),
         transpositions={group: np.array([each[group] for each in counts]) for group in spec.sizes},
         reference=after.mean if _is(reference, "mean") else _reference(members.means, reference),
         spread_before=before.spread,
@@ -210,6 +222,11 @@ def compact(
         held_out_nll=losses,
         mixing=mixing,
     )
+
+
+def _statistics(of: object) -> frozenset[str]:
+    """The running statistics that a fit or a model names."""
+    return of.statistics if isinstance(of, Fit | Model) else frozenset()
 
 
 def _choice(match: Match | None, reference: Reference | None, by_activations: bool) -> tuple[Match, Reference]:
@@ -247,10 +264,11 @@ def _by_weights(
         networks = members.networks
         if _is(reference, "mean"):
             found = align_many(networks, spec, max_sweeps=max_rounds, relative_tolerance=tolerance, **options)
-            return MatchedSamples(_stacked(found.perms, spec), found.sweeps, found.converged)
+            return stacked(found.perms, found.signs, found.sweeps, found.converged, spec)
         target = networks[0] if _is(reference, "first") else _reference(members.means, reference)
         each = [align(target, one, spec, **options) for one in networks]
-        return MatchedSamples(_stacked([one.perms for one in each], spec), 1, all(one.converged for one in each))
+        converged = all(one.converged for one in each)
+        return stacked([one.perms for one in each], [one.signs for one in each], 1, converged, spec)
     options["on_round"] = on_round
     if _is(reference, "mean"):
         return match_weights_to_mean(members.means, spec, max_rounds=max_rounds, tolerance=tolerance, **options)
@@ -273,10 +291,6 @@ def _by_activations(
         options |= {"exclude": exclude, "max_rounds": max_rounds}
         return match_activations_to_mean(samples, spec, activations, x, **options)
     return match_activations(_reference(samples, reference), samples, spec, activations, x, **options)
-
-
-def _stacked(each: Sequence[Perms], spec: PermutationSpec) -> dict[str, np.ndarray]:
-    return {group: np.stack([np.asarray(perms[group]) for perms in each]) for group in spec.sizes}
 
 
 def _chosen(
@@ -310,7 +324,18 @@ def _chosen(
 def _keep_first(matched: MatchedSamples) -> None:
     """The reference itself stays where it is, whatever the order of equal units."""
     for perm in matched.perms.values():
-        perm[0] = np.arange(perm.shape[1])
+        perm[0] = np.arange(perm.shape[-1])
+    for sign in matched.signs.values():
+        sign[0] = 1
+
+
+def _cost_of(match: Match, activations: Activations | None, apply: Apply | None, x: Inputs | None) -> CostLike:
+    """The cost that compares what units do and knows what their signs do to it."""
+    if activations is not None or apply is None or x is None:
+        raise ConfigError(
+            f"match='{match}' with signs needs apply= and x=, in which they are found; or pass spec.without_signs"
+        )
+    return costs.Activations(apply, x, compare="covariance" if match == "activations" else "correlation")
 
 
 def _activations(

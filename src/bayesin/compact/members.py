@@ -19,7 +19,7 @@ import numpy as np
 from ..errors import ConfigError, ModelError, PosteriorError
 from ..inference import Draws, Fit, chains_of
 from ..posteriors import FactorGaussian, Gaussian, LowRankGaussian, Samples, is_posterior
-from ..symmetry import PermutationSpec
+from ..symmetry import PermutationSpec, invert_signs, permute
 from ..trees import Tree, flatten
 from .moments import Moments, moments, rebase
 from .unit_matrix import PermsOfEach, SampleSet, on_host
@@ -79,6 +79,22 @@ def members_of(given: Foldable) -> Members:
         raise PosteriorError(f"the members are not of one network: {error}") from None
     low_rank = () if all(isinstance(one, Gaussian) for one in given) else tuple(given)
     return Members(on_host(means), Samples(jax.tree.map(np.asarray, stds.params)), None, low_rank)
+
+
+def flipped(members: Members, spec: PermutationSpec, perms: PermsOfEach, signs: PermsOfEach) -> Members:
+    """Returns the members with the signs of their units changed, units in their old order; `perms` then move them."""
+    if not signs:
+        return members
+    still, count = spec.identity(), len(members.means)
+    own = []
+    for k in range(count):
+        perm, sign = ({group: part[k] for group, part in each.items()} for each in (perms, signs))
+        own.append(invert_signs(perm, sign, spec))
+    means = (permute(members.means[k], spec, still, own[k]) for k in range(count))
+    return members._replace(
+        means=Samples(jax.tree.map(lambda *leaves: np.stack(leaves), *means)),
+        low_rank=tuple(one.permute(spec, still, own[k]) for k, one in enumerate(members.low_rank)),
+    )
 
 
 def fold(members: Members, spec: PermutationSpec, perms: PermsOfEach, exclude: frozenset[str]) -> Moments:

@@ -75,13 +75,16 @@ def _add_deviations(stack: np.ndarray, reference: np.ndarray, total: np.ndarray,
         second += np.einsum("kf,kf->f", offset, offset)
 
 
-def rebase(samples: SampleSet, spec: PermutationSpec, perms: PermsOfEach) -> Samples:
+def rebase(
+    samples: SampleSet, spec: PermutationSpec, perms: PermsOfEach, signs: PermsOfEach | None = None
+) -> Samples:
     """Returns all samples in the common order of units.
 
     Args:
         samples: what `compact` was given.
         spec: which axes move together.
         perms: `Compact.perms`.
+        signs: `Compact.signs`, where units may flip.
 
     Example:
         >>> spec = PermutationSpec.parse({"w": ["g0"]}, {"g0": 2})
@@ -89,7 +92,8 @@ def rebase(samples: SampleSet, spec: PermutationSpec, perms: PermsOfEach) -> Sam
         >>> rebase(samples, spec, {"g0": np.array([[0, 1], [1, 0]])}).params["w"].tolist()
         [[1.0, 2.0], [1.0, 2.0]]
     """
-    parts = [
-        permute(stack, spec, {group: perm[part] for group, perm in perms.items()}) for part, stack in batches(samples)
-    ]
+    parts = []
+    for part, stack in batches(samples):
+        own = ({group: value[part] for group, value in each.items()} for each in (perms, signs or {}))
+        parts.append(permute(stack, spec, *own))
     return Samples(jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts))

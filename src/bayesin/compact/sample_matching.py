@@ -10,7 +10,7 @@ Networks with several groups are brought together by `align_many`, whose objecti
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
@@ -35,7 +35,7 @@ from ..matching import (
 )
 from ..posteriors import Samples
 from ..randomness import PRNGKey
-from ..symmetry import Activations, Perms, PermutationSpec
+from ..symmetry import Activations, Perms, PermutationSpec, Signs
 from ..trees import Tree, flatten
 from .moments import moments
 from .unit_matrix import SampleSet, UnitMatrix, each_member, member, unit_matrix
@@ -61,17 +61,19 @@ def match_weights(
 ) -> MatchedSamples:
     """Returns the permutations that bring the weights of each sample closest to those of the reference."""
     rows = unit_matrix(spec, reference, exclude)
-    perms = identity_of_each(spec, len(samples))
+    perms, signs = identity_of_each(spec, len(samples)), no_signs_of_each(spec, len(samples))
     with one_thread(), ThreadPoolExecutor(os.cpu_count()) as pool:
         if rows is not None:
-            each = _match_each(rows, reference, samples, spec, pool)
+            each = ((own, {}) for own in _match_each(rows, reference, samples, spec, pool))
         else:
             each = _align_each(reference, samples, spec, key, exclude)
-        for index, own in enumerate(each):
+        for index, (own, flips) in enumerate(each):
             for group, perm in own.items():
                 perms[group][index] = perm
+            for group, sign in flips.items():
+                signs[group][index] = sign
             _tell(on_round, 1, index, len(samples))
-    return MatchedSamples(perms, 1, True)
+    return MatchedSamples(perms, 1, True, signs)
 
 
 def match_weights_to_mean(
@@ -98,8 +100,20 @@ def match_weights_to_mean(
         relative_tolerance=tolerance,
         on_sweep=lambda sweep: _tell(on_round, sweep.number, len(samples) - 1, len(samples)),
     )
-    perms = {group: np.stack([own[group] for own in together.perms]) for group in spec.sizes}
-    return MatchedSamples(perms, together.sweeps, together.converged)
+    return stacked(together.perms, together.signs, together.sweeps, together.converged, spec)
+
+
+def stacked(
+    perms: Sequence[Perms], signs: Sequence[Signs], rounds: int, converged: bool, spec: PermutationSpec
+) -> MatchedSamples:
+    """Returns what was found for one sample after the other as one array for each group."""
+    every, flips = ({g: np.stack([np.asarray(own[g]) for own in part]) for g in part[0]} for part in (perms, signs))
+    return MatchedSamples({group: every[group] for group in spec.sizes}, rounds, converged, flips)
+
+
+def no_signs_of_each(spec: PermutationSpec, count: int) -> dict[str, np.ndarray]:
+    """Signs that leave every sample as it is."""
+    return {group: np.stack([sign] * count) for group, sign in spec.identity_signs().items()}
 
 
 def match_activations_to_mean(
@@ -271,11 +285,12 @@ def _best_order(spec: PermutationSpec, similarity: np.ndarray, own: Perms, poten
 
 def _align_each(
     reference: Tree, samples: SampleSet, spec: PermutationSpec, key: PRNGKey, exclude: frozenset[str]
-) -> Iterator[Perms]:
+) -> Iterator[tuple[Perms, Signs]]:
     for part, stack in batches(samples):
         for index in range(part.start, part.stop):
             source = jax.tree.map(lambda leaf, at=index - part.start: leaf[at], stack)
-            yield align(reference, source, spec, key=jax.random.fold_in(key, index), exclude=exclude).perms
+            found = align(reference, source, spec, key=jax.random.fold_in(key, index), exclude=exclude)
+            yield found.perms, found.signs
 
 
 def _batched(items: Iterable[Item], size: int) -> Iterator[list[Item]]:

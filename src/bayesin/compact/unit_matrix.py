@@ -53,8 +53,8 @@ class UnitMatrix(NamedTuple):
 
 
 def unit_matrix(spec: PermutationSpec, like: Tree, exclude: frozenset[str]) -> UnitMatrix | None:
-    """Returns the view of such trees; None where the spec has several groups or one stands twice in a tensor."""
-    if len(spec.sizes) != 1:
+    """Returns the view of such trees; None where the spec has signs, several groups, or one twice in a tensor."""
+    if len(spec.sizes) != 1 or spec.signed:
         return None
     group = next(iter(spec.sizes))
     if spec.outer(group):

@@ -23,7 +23,7 @@ from jaxtyping import Array, Float
 from ..chunks import Chunks, cut
 from ..errors import ConfigError, DataError, PosteriorError
 from ..inference import Fit
-from ..inputs import ExampleInputs, count_of, without_bytes
+from ..inputs import ExampleInputs, check_whole, count_of, without_bytes
 from ..jaxprs import Apply, hashable
 from ..likelihoods import Categorical, Likelihood, LikelihoodLike, Normal, as_likelihood, check_outputs
 from ..models import Model
@@ -243,8 +243,8 @@ def prepare(
     chunks: ChunkSizes | None = None,
 ) -> Prepared:
     """Checks the data against the network, and puts it on the device in chunks."""
-    if samples < 1:
-        raise ConfigError(f"samples={samples}: at least one draw of the weights is needed")
+    if not 1 <= samples < 1 << 31:
+        raise ConfigError(f"samples={samples}: at least one draw of the weights is needed, and at most 2^31 - 1")
     apply = hashable(apply)
     x, y = _checked_data(data)
     params = _shapes(posterior)
@@ -382,6 +382,8 @@ def _checked_data(data: Data) -> Data:
     x, y = data
     x = {name: _array(part) for name, part in x.items()} if isinstance(x, dict) else _array(x)
     x = jax.tree.map(lambda part: without_bytes(part, "these"), x)
+    for part in jax.tree.leaves(x):
+        check_whole(part, "these inputs")
     y = _array(y)
     leaves = [*jax.tree.leaves(x), y]
     if any(leaf.ndim < 1 or len(leaf) != len(y) or not len(leaf) for leaf in leaves):

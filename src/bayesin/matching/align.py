@@ -19,16 +19,15 @@ import jax
 import numpy as np
 from jaxtyping import Float, PyTree
 
-from ..errors import ConfigError, PosteriorError, SpecError
+from ..errors import ConfigError, SpecError
 from ..posteriors import Posterior, is_posterior
 from ..randomness import PRNGKey, check_key
-from ..symmetry import Apply, Perms, PermutationSpec, Signs, check_same_function, permute
+from ..symmetry import Apply, Perms, PermutationSpec, Signs, check_same_function
 from ..trees import Tree
-from .bound import LargestGain, UnknownGain
+from .bound import LargestGain
 from .costs import CostLike, as_cost, name_of
-from .problem import Problem, objective_of_moved, pose
+from .problem import Problem, objective_of_moved, permuted, pose
 from .search import DescentResult, Sweep, descend, random_order, starts
-from .signed import descend_signed
 from .similarity import Similarities
 
 KICKED = 1 << 19  # numbers up to which a search that found nothing in common goes on by kicks: they cost some more
@@ -73,11 +72,16 @@ class Alignment(eqx.Module):
         """Units not in their place, for each group."""
         return {group: int((perm != np.arange(perm.shape[-1])).sum()) for group, perm in self.perms.items()}
 
+    @property
+    def flipped(self) -> dict[str, int]:
+        """Units that change their sign, for each group that may."""
+        return {group: int((sign < 0).sum()) for group, sign in self.signs.items()}
+
     def __repr__(self) -> str:
         fell = f"{self.cost} {self.history[0]:.6g} -> {self.objective:.6g}"
         units = f"{sum(self.moved.values())} of {sum(perm.size for perm in self.perms.values())} units moved"
         if self.signs:
-            units += f", {sum(int((sign < 0).sum()) for sign in self.signs.values())} flipped"
+            units += f", {sum(self.flipped.values())} flipped"
         ended = f"{'' if self.converged else 'not '}converged, at most {self.gap:.3g} above the best"
         return f"Alignment({fell}, {units}, sweeps {self.sweeps}, {ended})"
 
@@ -97,7 +101,7 @@ def align(
     check: tuple[Apply, PyTree] | None = None,
     relative_tolerance: float = 1e-7,
     on_sweep: Callable[[Sweep], None] | None = None,
-    move: Callable[[Posterior | Tree, PermutationSpec, Perms], Posterior | Tree] | None = None,
+    move: Callable[[Posterior | Tree, PermutationSpec, Perms, Signs], Posterior | Tree] | None = None,
 ) -> Alignment:
     """Returns the permutations of `source` that locally minimise its distance to `target`.
 
@@ -143,70 +147,43 @@ def align(
     given_order = None if order is None else _checked_order(order, spec)[:max_sweeps]
     clock = time.perf_counter()
     problem = pose(target, source, spec, as_cost(cost), frozenset(exclude))
-    similarities = None if spec.signed else Similarities(problem)
+    similarities = Similarities(problem)
     prepared = time.perf_counter() - clock
     searches: list[tuple[str, DescentResult]] = []
-    signs_of: list[Signs] = []
     for index, begin in enumerate(starts(spec, key, restarts, init, given_order is not None)):
         drawn = random_order(spec, jax.random.fold_in(key, index), max_sweeps) if given_order is None else given_order
-        if similarities is None:
-            signed = descend_signed(problem, begin.perms, drawn, relative_tolerance, begin.anchored)
-            searches.append((begin.name, signed[0]))
-            signs_of.append(signed[1])
-            continue
         kicks = jax.random.fold_in(key, index) if begin.anchored and similarities.numbers <= KICKED else None
         options = {"anchored": begin.anchored, "kicks": kicks}
         searches.append(
             (begin.name, descend(similarities, begin.perms, drawn, relative_tolerance, on_sweep, **options))
         )
-    chosen = min(range(len(searches)), key=lambda index: searches[index][1].objective)  # the first of equals
-    (start, best), signs = searches[chosen], signs_of[chosen] if signs_of else {}
+    start, best = min(searches, key=lambda search: search[1].objective)  # the first of equals
     seconds = {name: sum(search.seconds[name] for _, search in searches) for name in best.seconds}
     seconds["similarity"] += prepared
     del similarities  # what the search has kept makes room for the moved posterior
-    if signs and move is not None:
-        raise ConfigError("what is moved from file to file keeps its signs; pass spec.without_signs")
-    moved = permuted(source, spec, best.perms, signs) if move is None else move(source, spec, best.perms)
+    moved = (move or permuted)(source, spec, best.perms, best.signs)
     if check is not None:
         apply, x = check
         before, after = (q.mean if is_posterior(q) else q for q in (source, moved))
         check_same_function(apply, before, after, x)
-    history = _history(best, problem, moved, is_signed=bool(signs))
     return Alignment(
         perms=best.perms,
         posterior=moved,
-        history=history,
+        history=_history(best, problem, moved),
         seconds={**seconds, "total": time.perf_counter() - clock},
         sweeps=best.sweeps,
         converged=best.converged,
         order=best.order,
         cost=name_of(problem.cost),
         start=start,
-        largest_gain=UnknownGain() if signs else LargestGain(problem, problem.structure.flat(best.perms)),
-        signs=signs,
+        largest_gain=LargestGain(problem, best.flat),
+        signs=best.signs,
     )
 
 
-def permuted(
-    posterior: Posterior | Tree, spec: PermutationSpec, perms: Perms, signs: Signs | None = None
-) -> Posterior | Tree:
-    """Returns a posterior or a point with its units reordered, and flipped where there are signs."""
-    if not is_posterior(posterior):
-        return permute(posterior, spec, perms, signs)
-    if not signs:
-        return posterior.permute(spec, perms)
-    try:
-        return posterior.permute(spec, perms, signs)  # pyright: ignore[reportCallIssue]
-    except TypeError:
-        raise PosteriorError(
-            f"the `permute` of {type(posterior).__name__} takes no signs; give it a third argument, or align with "
-            "spec.without_signs"
-        ) from None
-
-
-def _history(best: DescentResult, problem: Problem, moved: Posterior | Tree, is_signed: bool) -> np.ndarray:
+def _history(best: DescentResult, problem: Problem, moved: Posterior | Tree) -> np.ndarray:
     """The objective after every step, counted back from the end, where it is computed directly."""
-    reached = objective_of_moved(problem, best.perms, moved, is_signed)
+    reached = objective_of_moved(problem, best.flat, moved)
     after = reached + np.cumsum((0.0, *best.gains[::-1]))[::-1]
     after[0] = max(best.start, after[0]) if best.gains else reached
     return after

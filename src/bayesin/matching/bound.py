@@ -7,7 +7,8 @@ tensor by tensor and family by family:
                               best for every place
     several units             along each of them in turn, the others are taken as free to permute everything else. Of
                               place i of the target and j of the source then only what no permutation changes counts,
-                              mean m and deviation d over the other units: ⟨a_i, P b_j⟩ ≤ n m_i m_j + |d_i| |d_j|.
+                              mean m and deviation d over the other units: ⟨a_i, P b_j⟩ ≤ n m_i m_j + |d_i| |d_j|;
+                              where these may change its sign, |a_i| |b_j|.
                               Each of the k units answers for one k-th of the tensor
 
 Any prices v of the source's places bound the best assignment of a matrix M by Σ_i max_j (M[i, j] − v[j]) + Σ_j v[j];
@@ -20,12 +21,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..symmetry import gather, identity_groups
+from ..symmetry import gather
 from .costs import inner_product, widened
 from .families import FlatPerms, Structure
 from .nested import by_pairs
-from .problem import Problem, TensorPair
+from .problem import Problem, TensorPair, unmoved
 from .similarity import Similarities
+from .twins import better
 
 ROUNDING = 1e-6  # of a sum of squares in float32: deviations are never taken for smaller than they are
 
@@ -46,13 +48,6 @@ class LargestGain:
         return self._value
 
 
-class UnknownGain(LargestGain):
-    """Where units may change their sign no bound is known."""
-
-    def __init__(self):
-        self._waiting, self._value = None, math.inf
-
-
 def largest_gain(problem: Problem, flat: FlatPerms) -> float:
     """Returns by how much the objective can fall from these permutations; no others gain more."""
     similarities = Similarities(problem, on_device=False, laid_out=False)
@@ -62,14 +57,14 @@ def largest_gain(problem: Problem, flat: FlatPerms) -> float:
         for unit in similarities.units_of(family):
             alone = similarities.alone(unit)
             present += float(alone[np.arange(len(alone)), flat[unit]].sum(dtype=np.float64))
-            matrices[unit] = sum((_invariant(pair, unit) for pair in similarities.beside(unit)), alone)
+            matrices[unit] = better(sum((_invariant(pair, unit) for pair in similarities.beside(unit)), alone))
         best += _best_of_family(problem.structure, family, matrices)
     return 2.0 * max(best - present, 0.0)
 
 
 def _of_several_units(similarities: Similarities, flat: FlatPerms) -> float:
     """The inner products, as they are at present, of all tensors with more than one unit."""
-    skip, total = identity_groups(flat), 0.0
+    skip, total = unmoved(similarities.problem, flat), 0.0
     for pair in similarities.problem.features:
         if len(pair.layout.present) > 1:
             moved = (gather(array, pair.layout, flat, skip) for array in pair.source)
@@ -82,17 +77,27 @@ def _invariant(pair: TensorPair, unit: str) -> np.ndarray:
     layout, total = pair.layout, np.zeros((), np.float32)
     for place in layout.places(unit):
         others = tuple(axis for axis, name in enumerate(layout.groups) if name is not None and axis != place)
-        for target, source in zip(pair.target, pair.source, strict=True):
-            ours, theirs = (_moments(array, place, others) for array in (target, source))
+        for number, (target, source) in enumerate(zip(pair.target, pair.source, strict=True)):
+            turned = pair.is_odd(number) and any(layout.flips[axis] for axis in others)
+            own = _with_twins_of(source, pair, place)
+            ours, theirs = (_moments(array, place, others, turned) for array in (target, own))
             total = total + ours @ theirs.T
     return total / np.float32(len(layout.present))
 
 
-def _moments(array: np.ndarray, place: int, others: tuple[int, ...]) -> np.ndarray:
-    """(places, 2 × rest): mean and deviation over the other units, scaled so that products are those of the bound."""
+def _with_twins_of(source: np.ndarray, pair: TensorPair, place: int) -> np.ndarray:
+    """The source with the twins of the units of one axis only."""
+    return source[tuple(slice(None if axis == place else size) for axis, size in enumerate(pair.layout.shape))]
+
+
+def _moments(array: np.ndarray, place: int, others: tuple[int, ...], turned: bool) -> np.ndarray:
+    """(places, 2 × rest): mean and deviation over the other units, scaled so that products are those of the bound.
+
+    Where other units turn the sign of entries their mean is not known, and all is deviation.
+    """
     array = widened(array)
     count = math.prod(array.shape[axis] for axis in others)
-    means = array.mean(others, keepdims=True)
+    means = array.mean(others, keepdims=True) * (0.0 if turned else 1.0)
     axes, left = list(range(array.ndim)), [axis for axis in range(array.ndim) if axis not in others]
     squares = np.einsum(array, axes, array, axes, left).reshape(means.shape)  # without a copy of the squares
     deviations = np.maximum(squares - count * means**2, 0.0) + ROUNDING * squares

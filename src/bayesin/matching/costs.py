@@ -76,6 +76,7 @@ class GroupSimilarity(NamedTuple):
 
     matrix: np.ndarray  # (…, units of the target, units of the source)
     constant: float = 0.0
+    flipped: np.ndarray | None = None  # the same for units whose sign is changed; needed where a spec has signs
 
 
 Pair = tuple[np.ndarray, np.ndarray]
@@ -198,7 +199,8 @@ class Activations:
     Deep networks are matched better by this than by weights; see docs/matching.md. The data need no labels, and are
     streamed: of what units compute only units × units matrices are kept. A group that shows only together with
     another in one value, as the features of attention heads where the spec has one order of them for all heads, has
-    no such evidence: it stays as it is, or follows the other part of a `Blend`.
+    no such evidence: it stays as it is, or follows the other part of a `Blend`. Units that may flip are compared with
+    the better of their signs.
 
     Args:
         apply: the network.
@@ -256,25 +258,33 @@ class Activations:
                 "take fewer, or match each to one reference"
             )
         moments = cross_moments(sites, draws, np.asarray(self.x))
+        parities = {group: [(at, sites.sites[at].parity) for at in sites.of(group)] for group in spec.sizes}
+        known = {group: [(at, p) for at, p in of if p is not None] for group, of in parities.items()}
         return {
             pair: {
-                group: self._of_group([of_sites[at] for at in sites.of(group)], spec.perm_shape(group))
-                for group in spec.sizes
-                if sites.of(group)
+                group: self._of_group([(of_sites[at], parity) for at, parity in here], spec.perm_shape(group))
+                for group, here in known.items()
+                if here
             }
             for pair, of_sites in moments.items()
         }
 
-    def _of_group(self, moments: list[Any], units: tuple[int, ...]) -> GroupSimilarity:
+    def _of_group(self, moments: list[tuple[Any, int]], units: tuple[int, ...]) -> GroupSimilarity:
+        """The sum over sites; of units that change their sign, with that of every site."""
         if self.compare == "correlation":
-            matrix, constant = sum(map(correlated, moments)), 2.0 * len(moments) * math.prod(units)
+            each = [(correlated(part), parity) for part, parity in moments]
+            constant = 2.0 * len(moments) * math.prod(units)
         else:
-            matrix = sum(part.covariance for part in moments)
-            constant = sum(float(variance.sum()) for part in moments for variance in part.variances)
+            each = [(part.covariance, parity) for part, parity in moments]
+            constant = sum(float(variance.sum()) for part, _ in moments for variance in part.variances)
         # From (units of all heads, the same) to (heads, heads, units, units).
-        outer, both = len(units) - 1, np.asarray(matrix).reshape(*units, *units)
+        outer = len(units) - 1
         order = [*range(outer), *range(outer + 1, 2 * outer + 1), outer, 2 * outer + 1]
-        return GroupSimilarity(both.transpose(order), constant)
+        as_they_are, flipped = (
+            np.asarray(sum(matrix * parity**turned for matrix, parity in each)).reshape(*units, *units)
+            for turned in (0, 1)
+        )
+        return GroupSimilarity(as_they_are.transpose(order), constant, flipped.transpose(order))
 
 
 @dataclass(frozen=True, eq=False)
@@ -425,10 +435,13 @@ class _Blended:
     def given(self) -> dict[str, GroupSimilarity]:
         total: dict[str, GroupSimilarity] = {}
         for part in self.parts:
-            for group, (matrix, constant) in part.given.items():
-                before = total.get(group, GroupSimilarity(np.zeros_like(matrix)))
+            for group, (matrix, constant, flipped) in part.given.items():
+                before = total.get(group, GroupSimilarity(np.zeros_like(matrix), 0.0, np.zeros_like(matrix)))
+                known = (before.flipped, flipped)
                 total[group] = GroupSimilarity(
-                    before.matrix + part.weight * matrix, before.constant + part.weight * constant
+                    before.matrix + part.weight * matrix,
+                    before.constant + part.weight * constant,
+                    None if known[0] is None or known[1] is None else known[0] + part.weight * known[1],
                 )
         return total
 
@@ -565,20 +578,27 @@ def group_similarities(
 def _checked_similarities(
     cost: Cost, similarities: Mapping[str, GroupSimilarity], spec: PermutationSpec
 ) -> dict[str, GroupSimilarity]:
-    given = {group: GroupSimilarity(*_entries(part)) for group, part in similarities.items()}
-    for group, (matrix, constant) in given.items():
+    given = {}
+    for group, part in similarities.items():
         if group not in spec.sizes:
             raise ConfigError(f"cost '{name_of(cost)}' gives a similarity of '{group}', which the spec does not have")
-        shape = similarity_shape(spec, group)
-        if matrix.shape != shape and matrix.ndim == 2 * len(spec.perm_shape(group)):
-            matrix = _within_fixed(matrix, spec, group)
-            given[group] = GroupSimilarity(matrix, constant)
-        if matrix.shape != shape or not np.isfinite(matrix).all():
-            raise ConfigError(
-                f"cost '{name_of(cost)}' gives group '{group}' a similarity of shape {matrix.shape}; "
-                f"it needs finite numbers of shape {shape}"
-            )
+        entries = GroupSimilarity(*part) if isinstance(part, tuple) else GroupSimilarity(part)
+        matrix = _checked_matrix(cost, entries.matrix, spec, group)
+        flipped = None if entries.flipped is None else _checked_matrix(cost, entries.flipped, spec, group)
+        given[group] = GroupSimilarity(matrix, float(entries.constant), flipped)
     return given
+
+
+def _checked_matrix(cost: Cost, given: Any, spec: PermutationSpec, group: str) -> np.ndarray:
+    matrix, shape = np.asarray(given), similarity_shape(spec, group)
+    if matrix.shape != shape and matrix.ndim == 2 * len(spec.perm_shape(group)):
+        matrix = _within_fixed(matrix, spec, group)
+    if matrix.shape != shape or not np.isfinite(matrix).all():
+        raise ConfigError(
+            f"cost '{name_of(cost)}' gives group '{group}' a similarity of shape {matrix.shape}; "
+            f"it needs finite numbers of shape {shape}"
+        )
+    return matrix
 
 
 def _within_fixed(matrix: np.ndarray, spec: PermutationSpec, group: str) -> np.ndarray:
@@ -684,11 +704,6 @@ def _all_marginals(posterior: Posterior | Tree) -> list[Marginals]:
         for each in zip(*leaves, strict=True)
         if each[0].dtype.kind not in "biu"
     ]
-
-
-def _entries(part: GroupSimilarity | np.ndarray) -> tuple[np.ndarray, float]:
-    matrix, constant = part if isinstance(part, tuple) else (part, 0.0)
-    return np.asarray(matrix), float(constant)
 
 
 def _wide(target: Marginals, source: Marginals) -> list[np.ndarray]:

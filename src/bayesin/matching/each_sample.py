@@ -3,7 +3,8 @@
 Samples lie in memory or on disk: whatever has a length and gives a stack of parameters for a slice of itself.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
@@ -40,6 +41,7 @@ class MatchedSamples(NamedTuple):
     perms: dict[str, np.ndarray]  # {group: (samples, units)}
     rounds: int
     converged: bool
+    signs: Mapping[str, np.ndarray] = MappingProxyType({})  # alike, of groups that may flip
 
 
 def match_activations(
@@ -53,7 +55,11 @@ def match_activations(
     number: int = 1,
     on_round: OnRound | None = None,
 ) -> MatchedSamples:
-    """Returns the permutations under which the samples' units do most what the reference's units do on `x`."""
+    """Returns the permutations under which the samples' units do most what the reference's units do on `x`.
+
+    Signs stay as they are: of what `activations` returns nobody knows what they do to it.
+    """
+    spec = spec.without_signs
     x = jax.tree.map(np.asarray, x)
     chunks, order = cut(x, np.zeros(count_of(x), np.int32), EXAMPLES), [tuple(spec.sizes)]
     perms = identity_of_each(spec, len(samples))

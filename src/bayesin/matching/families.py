@@ -11,6 +11,9 @@ Three views of one spec, made once:
 
 A piece of a tensor is seen with one axis a unit: fixed factors that index a group are cut apart, factors that belong
 to one unit are brought together and merged. What is left is a tensor that plain permutations move.
+
+Of units that may change their sign, a flat permutation says which do: it counts their flipped twins behind them
+(`twins.py`).
 """
 
 import itertools
@@ -23,9 +26,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import SpecError
-from ..symmetry import Layout, Perms, PermutationSpec, layouts
+from ..symmetry import Layout, Perms, PermutationSpec, Signs, layouts
 
-FlatPerms = Mapping[str, np.ndarray]  # {unit: permutation of all that the axis counts}
+FlatPerms = Mapping[str, np.ndarray]  # {unit: permutation of all that the axis counts}; see `twins.py` for signs
 
 
 class Member(NamedTuple):
@@ -75,13 +78,28 @@ class Structure:
     units: dict[str, Unit]
     pieces: tuple[Piece, ...]
     roots: dict[str, tuple[str, ...]]  # by group: the families in which it has a member
+    signed: frozenset[str]  # units that have twins
 
-    def flat(self, perms: Perms) -> dict[str, np.ndarray]:
+    def flat(self, perms: Perms, signs: Signs | None = None) -> dict[str, np.ndarray]:
         """Returns the permutation of every unit."""
-        return {
+        flat = {
             name: self.flat_of(unit, {m: self.own(perms, m) for m in unit.members})
             for name, unit in self.units.items()
         }
+        if signs:
+            for name in self.signed:
+                sign = self.own(signs, name).reshape(-1)
+                flat[name] = flat[name] + np.where(sign < 0, sign.size, 0)
+        return flat
+
+    def signs(self, flat: FlatPerms, spec: PermutationSpec) -> Signs:
+        """Returns the signs that flat permutations say."""
+        signs = spec.identity_signs()
+        for name in self.signed:
+            member = self.members[name]
+            own = signs[member.group][member.at]
+            signs[member.group][member.at] = np.where(flat[name] < own.size, 1, -1).reshape(own.shape)
+        return signs
 
     def flat_of(self, unit: Unit, own: Mapping[str, np.ndarray]) -> np.ndarray:
         """Returns the permutation of one unit from those of its members."""
@@ -128,7 +146,13 @@ def structure_of(spec: PermutationSpec) -> Structure:
         pieces += _pieces(layout, spec, members, units)
     roots = {group: tuple(dict.fromkeys(units[name].family for name in names)) for group, names in of_group.items()}
     order = {root: tuple(families[root]) for group in spec.sizes for root in roots[group]}
-    return Structure(members, order, units, tuple(pieces), roots)
+    signed = {
+        unit
+        for piece in pieces
+        for unit, flips in zip(piece.layout.groups, piece.layout.flips, strict=True)
+        if unit is not None and flips
+    }
+    return Structure(members, order, units, tuple(pieces), roots, frozenset(signed))
 
 
 def _members(spec: PermutationSpec) -> tuple[dict[str, Member], dict[str, list[str]]]:
@@ -190,6 +214,12 @@ def _pieces(layout: Layout, spec: PermutationSpec, members: dict[str, Member], u
         index = tuple(where.get(place, slice(None)) for place in range(len(layout.shape)))
         order = tuple(left.index(place) for axis in axes for place in axis)
         flips = tuple(any(layout.flips[place] for place in axis) for axis in axes)
+        for unit, axis in zip(groups, axes, strict=True):
+            if any(layout.flips[place] for place in axis) and (unit != names[axis[-1]] or not layout.flips[axis[-1]]):
+                raise SpecError(
+                    f"align cannot flip units of '{layout.path}' that stand side by side or index others; "
+                    "use spec.without_signs"
+                )
         flat = Layout(layout.path, layout.full, layout.steps, shape, groups, ((),) * len(shape), flips)
         is_whole = not (layout.steps or cut) and order == tuple(range(len(order)))
         pieces.append(Piece(layout, index, order, flat, is_whole))

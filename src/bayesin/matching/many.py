@@ -32,9 +32,8 @@ from jaxtyping import Float
 from ..errors import ConfigError, PosteriorError
 from ..posteriors import Gaussian, Posterior, Samples, is_posterior
 from ..randomness import PRNGKey, check_key
-from ..symmetry import Layout, Perms, PermutationSpec, gather, identity_groups
+from ..symmetry import Layout, Perms, PermutationSpec, Signs, gather
 from ..trees import Tree
-from .align import permuted
 from .costs import (
     Cost,
     CostLike,
@@ -49,9 +48,21 @@ from .costs import (
     tensor_value,
 )
 from .families import FlatPerms, Structure, structure_of
-from .problem import Problem, TensorPair, as_marginals, by_unit, norm, objective, pose, with_evidence
+from .problem import (
+    Problem,
+    TensorPair,
+    as_marginals,
+    by_unit,
+    norm,
+    objective_of_flat,
+    permuted,
+    pose,
+    unmoved,
+    with_evidence,
+)
 from .search import DescentResult, Sweep, descend, random_order
 from .similarity import Similarities
+from .twins import with_twins, without_twins
 
 Arrays = list[tuple[np.ndarray, ...]]  # the features of every tensor: its mean, or its mean and std
 
@@ -68,6 +79,7 @@ class AlignmentMany(eqx.Module):
     """
 
     perms: list[Perms]  # one for each posterior; new[i] = old[perm[i]]
+    signs: list[Signs]  # of each, where the spec has signs; new[i] = sign[i] old[perm[i]]
     posteriors: list[Posterior | Tree]  # moved, each of the kind that was given
     history: Float[np.ndarray, "rounds"]  # F above at the start and after every round, never rising
     seconds: Mapping[str, float]
@@ -106,7 +118,7 @@ def align_many(
 
     Args:
         posteriors: points or posteriors of one model, or `Samples`.
-        spec: which axes move together.
+        spec: which axes move together, and where units may flip.
         key: decides the visiting orders.
         cost: one of `bayesin.costs` or its name, or a cost of your own whose features of either side are made of that
             side alone; its mean over all pairs falls.
@@ -145,7 +157,8 @@ def align_many(
             on_sweep(Sweep(rounds, history[-1], moved))
     return AlignmentMany(
         perms=search.perms,
-        posteriors=[permuted(q, spec, perms) for q, perms in zip(members, search.perms, strict=True)],
+        signs=search.signs,
+        posteriors=[permuted(q, spec, *move) for q, *move in zip(members, search.perms, search.signs, strict=True)],
         history=np.array(history),
         seconds={**search.seconds, "total": time.perf_counter() - clock},
         sweeps=rounds,
@@ -191,8 +204,9 @@ class _Search:
         self.relative_tolerance, self.structure = relative_tolerance, structure_of(spec)
         self.cost, given = bound_among(cost, posteriors, spec)
         self.members, self.symmetric = _members(posteriors, spec, self.cost, exclude)
-        self.given = _by_pair(given, spec, self.structure)
-        self.perms = [spec.identity() for _ in posteriors]
+        self.given = _by_pair(given, spec, self.structure, self.cost)
+        self.spec = spec
+        self._begin_with([spec.identity() for _ in posteriors])
         self.potentials: list[dict[str, np.ndarray]] = [{} for _ in posteriors]
         self.seconds = {"similarity": 0.0, "assignment": 0.0, "objective": 0.0}
         self.sums = self._sum_all()
@@ -201,11 +215,11 @@ class _Search:
         """Aligns each member to the mean of those before it; keeps that only if it beats the given order."""
         self.sums = self._moved(0)
         for index in range(1, len(self.members)):
-            self.perms[index] = self._align(index, self.sums, range(index), order, anchored=True).perms
+            self._take(index, self._align(index, self.sums, range(index), order, anchored=True))
             self.sums = _add(self.sums, self._moved(index), 1.0)
         if start - self.total() > self.relative_tolerance * abs(start):
             return True
-        self.perms = [member.problem.spec.identity() for member in self.members]
+        self._begin_with([self.spec.identity() for _ in self.members])
         self.sums = self._sum_all()
         return False
 
@@ -215,26 +229,34 @@ class _Search:
         found = self._align(index, others, [at for at in range(len(self.members)) if at != index], order)
         if not found.gains:
             return 0
-        before, self.perms[index] = self.perms[index], found.perms
+        before = self.flats[index]
+        self._take(index, found)
         self.sums = _add(others, self._moved(index), 1.0)
-        return sum(int((before[group] != perm).sum()) for group, perm in found.perms.items())
+        return sum(int((before[unit] != flat).sum()) for unit, flat in found.flat.items())
+
+    def _take(self, index: int, found: DescentResult) -> None:
+        self.perms[index], self.signs[index], self.flats[index] = found.perms, found.signs, found.flat
+
+    def _begin_with(self, perms: list[Perms]) -> None:
+        self.perms, self.signs = perms, [self.spec.identity_signs() for _ in perms]
+        self.flats: list[FlatPerms] = list(map(self.structure.flat, perms))
 
     def total(self) -> float:
         """F of the moved members, computed directly."""
-        among = sum(_value(part, self._flat(i), self._flat(j)) for (i, j), part in self.given.items())
+        among = sum(_value(part, self.flats[i], self.flats[j]) for (i, j), part in self.given.items())
         if not self.symmetric:
             return (among + self._of_pairs()) / len(self.members)
         mean = self._mean(self.sums, len(self.members))
         return among / len(self.members) + sum(
-            objective(_towards(member.problem, mean, {}), perms)
-            for member, perms in zip(self.members, self.perms, strict=True)
+            objective_of_flat(_towards(member.problem, mean, {}), flat)
+            for member, flat in zip(self.members, self.flats, strict=True)
         )
 
     def _of_pairs(self) -> float:
         """Σ over pairs of the mean of both ways, from the definition of a cost that is not symmetric."""
         moved = [
-            [_gathered(member.problem, pair.layout, pair.source, perms) for pair in member.problem.marginals]
-            for member, perms in zip(self.members, self.perms, strict=True)
+            [_gathered(member.problem, pair.layout, pair.source, flat) for pair in member.problem.marginals]
+            for member, flat in zip(self.members, self.flats, strict=True)
         ]
         if hasattr(self.cost, "trees"):
             return self._of_features()
@@ -251,7 +273,7 @@ class _Search:
             others = _add(self.sums, self._moved(index), -1.0)
             source = self.members[index].problem
             for pair, target in zip(source.features, others, strict=True):
-                moved = _gathered(source, pair.layout, pair.source, self.perms[index])
+                moved = _gathered(source, pair.layout, pair.source, self.flats[index])
                 total -= sum(float(np.vdot(t, s)) for t, s in zip(target, moved, strict=True))
         return total
 
@@ -262,8 +284,9 @@ class _Search:
         towards = _towards(self.members[index].problem, self._mean(others, len(among)), self._given(index, among))
         similarities = Similarities(towards)
         self.seconds["similarity"] += time.perf_counter() - clock
-        perms, potentials = self.perms[index], self.potentials[index]
-        found = descend(similarities, perms, order, self.relative_tolerance, None, potentials, anchored)
+        perms, signs, potentials = self.perms[index], self.signs[index], self.potentials[index]
+        options = {"potentials": potentials, "anchored": anchored, "init_signs": signs}
+        found = descend(similarities, perms, order, self.relative_tolerance, **options)
         for name, spent in found.seconds.items():
             self.seconds[name] += spent
         return found
@@ -272,10 +295,10 @@ class _Search:
         """The mean of what is given for a member and each of these, whose units have been moved."""
         total: dict[str, GroupSimilarity] = {}
         for other in among:
-            flat = self._flat(other)
+            flat = self.flats[other]
             part = self.given.get((min(other, index), max(other, index)), {})
-            for unit, (matrix, constant) in part.items():
-                rows = (matrix if other < index else matrix.T)[flat[unit]]
+            for unit, (matrix, constant, _) in part.items():
+                rows = (matrix if other < index else matrix.T)[flat[unit]]  # with twins on both sides
                 before = total.get(unit)
                 total[unit] = GroupSimilarity(
                     rows / len(among) + (0 if before is None else before.matrix),
@@ -283,13 +306,10 @@ class _Search:
                 )
         return total
 
-    def _flat(self, index: int) -> FlatPerms:
-        return self.structure.flat(self.perms[index])
-
     def _moved(self, index: int) -> Arrays:
-        member, perms = self.members[index], self.perms[index]
+        member, flat = self.members[index], self.flats[index]
         return [
-            tuple(array.astype(np.float64) for array in _gathered(member.problem, pair.layout, of_pair, perms))
+            tuple(array.astype(np.float64) for array in _gathered(member.problem, pair.layout, of_pair, flat))
             for pair, of_pair in zip(member.problem.features, member.as_target, strict=True)
         ]
 
@@ -341,14 +361,19 @@ def _members(
     if _equal(there[0], there[0], "source"):
         return [_Member(problem, [pair.source for pair in problem.features]) for problem in there], True
     members = []
+    signed = there[0].structure.signed
     for own, other in zip(there, back, strict=True):
         features, as_target = [], []
         for pair, turned, like in zip(own.features, other.features, there[0].features, strict=True):
             # The search judges small steps by distances, whose digits suffice where both sides are of one size.
             sizes = [_ratio(t, s) for t, s in zip(like.target, like.source, strict=True)]
             moved = [(0.5**0.5 * r) * s.astype(np.float64) for r, s in zip(sizes, pair.source, strict=True)]
-            still = [(0.5**0.5 / r) * t.astype(np.float64) for r, t in zip(sizes, turned.target, strict=True)]
-            features.append(TensorPair(pair.piece, (*still, *moved), (*moved, *still)))
+            still = [
+                with_twins((0.5**0.5 / r) * t.astype(np.float64), pair.layout, signed, pair.is_odd(number))
+                for number, (r, t) in enumerate(zip(sizes, turned.target, strict=True))
+            ]
+            target = (without_twins(array, pair.layout) for array in (*still, *moved))
+            features.append(TensorPair(pair.piece, tuple(target), (*moved, *still), 2 * pair.odd))
             as_target.append((*still, *moved))
         wide = own._replace(features=tuple(features), dtype=np.dtype(np.float64))
         members.append(_Member(wide, as_target))
@@ -364,7 +389,7 @@ def _ratio(target: np.ndarray, source: np.ndarray) -> float:
 def _equal(first: Problem, second: Problem, side: str = "target") -> bool:
     """Whether the target arrays of a problem are arrays of another."""
     return all(
-        np.array_equal(ours, theirs)
+        np.array_equal(ours, without_twins(theirs, b.layout))  # those of the target have none
         for a, b in zip(first.features, second.features, strict=True)
         for ours, theirs in zip(a.target, getattr(b, side), strict=True)
     )
@@ -373,18 +398,20 @@ def _equal(first: Problem, second: Problem, side: str = "target") -> bool:
 def _towards(problem: Problem, target: Arrays, given: Mapping[str, GroupSimilarity]) -> Problem:
     """The same source, and the mean of others as its target."""
     pairs = zip(problem.features, target, strict=True)
-    return with_evidence(problem, tuple(TensorPair(pair.piece, arrays, pair.source) for pair, arrays in pairs), given)
+    return with_evidence(problem, tuple(pair._replace(target=arrays) for pair, arrays in pairs), given)
 
 
 def _by_pair(
-    given: GivenAmong, spec: PermutationSpec, structure: Structure
+    given: GivenAmong, spec: PermutationSpec, structure: Structure, cost: Cost
 ) -> dict[tuple[int, int], dict[str, GroupSimilarity]]:
     """Similarities of pairs (first < second) by unit; of those that were said both ways, their mean."""
     found: dict[tuple[int, int], dict[str, GroupSimilarity]] = {}
     for (i, j), of_pair in given.items():
         share = 0.5 if (j, i) in given else 1.0
         into = found.setdefault((min(i, j), max(i, j)), {})
-        for unit, (matrix, constant) in by_unit(of_pair, spec, structure).items():
+        for unit, (matrix, constant, _) in by_unit(of_pair, spec, structure, cost).items():
+            if unit in structure.signed:  # what is flipped on both sides is as it was
+                matrix = np.concatenate([matrix, np.roll(matrix, len(matrix), 1)])
             before = into.get(unit, GroupSimilarity(np.zeros_like(matrix)))
             matrix = matrix if i < j else matrix.T
             into[unit] = GroupSimilarity(before.matrix + share * matrix, before.constant + share * constant)
@@ -398,9 +425,8 @@ def _value(given: Mapping[str, GroupSimilarity], first: FlatPerms, second: FlatP
     )
 
 
-def _gathered(problem: Problem, layout: Layout, arrays: tuple[np.ndarray, ...], perms: Perms) -> list[np.ndarray]:
-    flat = problem.structure.flat(perms)
-    skip = identity_groups(flat)
+def _gathered(problem: Problem, layout: Layout, arrays: tuple[np.ndarray, ...], flat: FlatPerms) -> list[np.ndarray]:
+    skip = unmoved(problem, flat)
     return [gather(array, layout, flat, skip) for array in arrays]
 
 

@@ -5,7 +5,7 @@ is where the search starts from, where it ends, and the judge of every step too 
 similarity.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import ConfigError, PosteriorError
 from ..posteriors import Gaussian, Posterior, is_posterior
-from ..symmetry import Layout, Perms, PermutationSpec, gather, identity_groups
+from ..symmetry import Layout, Perms, PermutationSpec, Signs, gather, identity_groups, permute
 from ..trees import OF_TORCH, Tree, flatten, of_torch
 from .costs import (
     Cost,
@@ -32,6 +32,7 @@ from .costs import (
     widened,
 )
 from .families import FlatPerms, Piece, Structure, structure_of
+from .twins import halves_of, is_odd_tree, odd_features, with_twins
 
 # Products of the norms of target and source between which float32 holds squares of small differences, and squares of
 # features that are squares themselves. Others are compared in float64, so that the unit of weights does not matter.
@@ -45,7 +46,17 @@ class TensorPair(NamedTuple):
 
     piece: Piece
     target: tuple[np.ndarray, ...]
-    source: tuple[np.ndarray, ...]
+    source: tuple[np.ndarray, ...]  # with twins behind the units that may flip (`twins.py`)
+    odd: tuple[bool, ...] = ()  # for each array, whether it changes its sign with units; none where nothing flips
+
+    def is_odd(self, number: int) -> bool:
+        """Whether an array changes its sign with some of its units."""
+        return bool(self.odd) and self.odd[number] and any(self.layout.flips)
+
+    def keeps_constants(self, number: int, place: int | None = None) -> bool:
+        """Whether what all places of the target share (or those of one axis) decides nothing: not where signs turn
+        it."""
+        return not self.is_odd(number) or (place is not None and not self.layout.flips[place])
 
     @property
     def layout(self) -> Layout:
@@ -88,7 +99,11 @@ def pose(
     plain = isinstance(cost, Wasserstein | Means)  # these two compare the arrays themselves
     dtype = np.dtype(np.float64) if wide else None if plain else np.dtype(np.float32)
     structure, marginals, features = structure_of(spec), [], []
-    trees = feature_trees(cost, target, source, spec)
+    trees = turned = feature_trees(cost, target, source, spec)
+    flips = spec.random_signs(jax.random.key(0)) if trees and structure.signed else {}  # to try what they do
+    if flips:
+        turned = feature_trees(cost, target, permuted(source, spec, spec.identity(), flips), spec)
+    flat = structure.flat(spec.identity(), flips) if flips else {}
     for piece in structure.pieces:
         path = piece.layout.path
         if path in exclude or _is_integer(means0[path]) or _is_integer(means1[path]):
@@ -97,12 +112,15 @@ def pose(
         check_marginals(cost, ours, path, "target")
         check_marginals(cost, theirs, path, "source")
         ours, theirs = _both_or_none(ours, theirs)
-        marginals.append(TensorPair(piece, *(tuple(a for a in side if a is not None) for side in (ours, theirs))))
+        both = [(a, b) for a, b in zip(ours, theirs, strict=True) if a is not None and b is not None]
+        marginals.append(pair_of(piece, both, (True, False)[: len(both)], structure))
         pairs = feature_pairs(cost, ours, theirs, path)
+        odd = odd_features(cost, ours, theirs, pairs, piece.layout)
         pairs += [(piece.of(t[path]), piece.of(s[path])) for t, s in trees]
+        odd += tuple(is_odd_tree(piece, s, t, flat, cost) for (_, s), (_, t) in zip(trees, turned, strict=True))
         if pairs:
-            features.append(TensorPair(piece, *(tuple(side) for side in zip(*pairs, strict=True))))
-    given = by_unit(group_similarities(cost, target, source, spec), spec, structure)
+            features.append(pair_of(piece, pairs, odd, structure))
+    given = by_unit(group_similarities(cost, target, source, spec), spec, structure, cost)
     scale = norm0 * norm1 if plain and not wide else sum(map(magnitude, features))
     arrays = [array for pair in features for array in (*pair.target, *pair.source)]
     dtype = np.result_type(np.float32, *(arrays or [part.matrix for part in given.values()]))
@@ -123,44 +141,72 @@ def pose_given(spec: PermutationSpec, similarities: Mapping[str, np.ndarray]) ->
     """Returns the problem in which all evidence is similarities of units, shaped as in `GroupSimilarity`."""
     structure = structure_of(spec)
     given = {group: GroupSimilarity(matrix) for group, matrix in similarities.items()}
-    dtype = np.result_type(np.float32, *similarities.values())
-    return _finished(Problem(spec, structure, _GivenOutright(), dtype, (), (), by_unit(given, spec, structure), 0.0))
+    dtype, cost = np.result_type(np.float32, *similarities.values()), _GivenOutright()
+    return _finished(Problem(spec, structure, cost, dtype, (), (), by_unit(given, spec, structure, cost), 0.0))
 
 
-def objective(problem: Problem, perms: Perms) -> float:
+def pair_of(piece: Piece, pairs: Sequence[Pair], odd: tuple[bool, ...], structure: Structure) -> TensorPair:
+    """Returns the features of one piece, with twins where units may flip."""
+    if not structure.signed:
+        return TensorPair(piece, *(tuple(side) for side in zip(*pairs, strict=True)))
+    source = (
+        with_twins(theirs, piece.layout, structure.signed, is_odd)
+        for (_, theirs), is_odd in zip(pairs, odd, strict=True)
+    )
+    return TensorPair(piece, tuple(ours for ours, _ in pairs), tuple(source), odd)
+
+
+def permuted(
+    posterior: Posterior | Tree, spec: PermutationSpec, perms: Perms, signs: Signs | None = None
+) -> Posterior | Tree:
+    """Returns a posterior or a point with its units reordered, and flipped where there are signs."""
+    if not is_posterior(posterior):
+        return permute(posterior, spec, perms, signs)
+    if not signs:
+        return posterior.permute(spec, perms)
+    try:
+        return posterior.permute(spec, perms, signs)  # pyright: ignore[reportCallIssue]
+    except TypeError:
+        raise PosteriorError(
+            f"the `permute` of {type(posterior).__name__} takes no signs; give it a third argument, or align with "
+            "spec.without_signs"
+        ) from None
+
+
+def objective(problem: Problem, perms: Perms, signs: Signs | None = None) -> float:
     """Returns the cost after the source has moved, computed from its definition."""
-    return objective_of_flat(problem, problem.structure.flat(perms))
+    return objective_of_flat(problem, problem.structure.flat(perms, signs))
 
 
 def objective_of_flat(problem: Problem, flat: FlatPerms) -> float:
     """Returns the same from the permutation of every unit."""
-    skip = identity_groups(flat)
+    skip = unmoved(problem, flat)
     return _of_groups(problem, flat) + sum(
         _cost(problem, pair.target, [gather(array, pair.layout, flat, skip) for array in pair.source])
         for pair in _compared(problem)
     )
 
 
-def objective_of_moved(problem: Problem, perms: Perms, moved: Posterior | Tree, is_signed: bool = False) -> float:
-    """Returns the same from the source that was moved already, whose gathers need not be made again.
-
-    Where units changed their sign, which `perms` do not say, there is no other way.
-    """
-    if is_posterior(moved) and not isinstance(moved, Gaussian) and not is_signed:  # its std may be costly
-        return objective(problem, perms)
+def objective_of_moved(problem: Problem, flat: FlatPerms, moved: Posterior | Tree) -> float:
+    """Returns the same from the source that was moved already, whose gathers need not be made again."""
+    if is_posterior(moved) and not isinstance(moved, Gaussian):  # its std may be costly
+        return objective_of_flat(problem, flat)
     trees = (moved.mean, moved.std) if is_posterior(moved) else (moved,)
-    if is_signed and problem.marginals:
-        trees = (*trees, jax.tree.map(np.zeros_like, trees[0]))[: len(problem.marginals[0].source)]
     if not problem.marginals or len(problem.marginals[0].source) != len(trees):  # a point against a Gaussian
-        return objective(problem, perms)
+        return objective_of_flat(problem, flat)
     if hasattr(problem.cost, "trees"):  # its features are not made of the marginals alone
-        return objective(problem, perms)
-    flats = [dict(zip(flatten(trees[0]), map(np.asarray, jax.tree.leaves(tree)), strict=True)) for tree in trees]
-    total = _of_groups(problem, problem.structure.flat(perms))
-    for piece, target, source in problem.marginals:
-        arrays = [piece.of(flat[piece.layout.path]).astype(source[0].dtype, copy=False) for flat in flats]
+        return objective_of_flat(problem, flat)
+    arrays_of = [dict(zip(flatten(trees[0]), map(np.asarray, jax.tree.leaves(tree)), strict=True)) for tree in trees]
+    total = _of_groups(problem, flat)
+    for piece, target, source, _ in problem.marginals:
+        arrays = [piece.of(of[piece.layout.path]).astype(source[0].dtype, copy=False) for of in arrays_of]
         total += tensor_value(problem.cost, as_marginals(target), as_marginals(arrays))
     return total
+
+
+def unmoved(problem: Problem, flat: FlatPerms) -> frozenset[str]:
+    """Returns the units that need no gather: all are in their places, and there are no twins to leave out."""
+    return identity_groups({unit: perm for unit, perm in flat.items() if unit not in problem.structure.signed})
 
 
 def gain_of_units(problem: Problem, unit: str, flat: FlatPerms, new: np.ndarray) -> float:
@@ -169,7 +215,7 @@ def gain_of_units(problem: Problem, unit: str, flat: FlatPerms, new: np.ndarray)
     Only for units that stand on at most one axis of each tensor: there each number belongs to one place.
     """
     moved = np.flatnonzero(new != flat[unit])
-    skip = identity_groups(flat) | {unit}
+    skip = unmoved(problem, flat) | {unit}
     total = 0.0
     if unit in problem.given:
         matrix = problem.given[unit].matrix
@@ -262,21 +308,24 @@ def _zeros(like: np.ndarray) -> np.ndarray:
 
 
 def by_unit(
-    given: Mapping[str, GroupSimilarity], spec: PermutationSpec, structure: Structure
+    given: Mapping[str, GroupSimilarity], spec: PermutationSpec, structure: Structure, cost: Cost
 ) -> dict[str, GroupSimilarity]:
-    """Similarities of groups as one of all that each unit counts by all of it."""
+    """Similarities of groups as one of all that each unit counts by all of it, and by its twins where it has some."""
     result = {}
-    for group, (matrix, constant) in given.items():
-        fixed = [name not in spec.sizes for name in spec.outer(group)]
+    for group, part in given.items():
+        constant, fixed = part.constant, [name not in spec.sizes for name in spec.outer(group)]
         for name, member in structure.members.items():
             if member.group == group:
+                halves = halves_of(part, group, cost) if name in structure.signed else (part.matrix,)
                 index = tuple(at for at, is_fixed in zip(member.at, fixed, strict=False) if is_fixed)
-                # positions of fixed factors stand among those of the target, in the order of the spec
-                own = np.moveaxis(matrix, [i for i, f in enumerate(fixed) if f], range(sum(fixed)))[index]
-                depth = len(member.outer)
+                depth, size = len(member.outer), structure.units[name].size
                 order = (*range(depth), 2 * depth, *range(depth, 2 * depth), 2 * depth + 1)
-                size = structure.units[name].size
-                result[name] = GroupSimilarity(own.transpose(order).reshape(size, size), constant)
+                both = []
+                for half in halves:
+                    # positions of fixed factors stand among those of the target, in the order of the spec
+                    own = np.moveaxis(half, [i for i, f in enumerate(fixed) if f], range(sum(fixed)))[index]
+                    both.append(own.transpose(order).reshape(size, size))
+                result[name] = GroupSimilarity(both[0] if len(both) == 1 else np.concatenate(both, 1), constant)
                 constant = 0.0  # once
     return result
 
@@ -284,7 +333,7 @@ def by_unit(
 def _finished(problem: Problem) -> Problem:
     """Similarities in the precision of the others, and their share of the scale."""
     given = {
-        group: GroupSimilarity(part.matrix.astype(problem.dtype, copy=False), part.constant)
+        group: part._replace(matrix=part.matrix.astype(problem.dtype, copy=False))
         for group, part in problem.given.items()
     }
     scale = problem.scale + sum(sum_bound(part.matrix) for part in given.values())

@@ -52,29 +52,37 @@ def is_worth_a_device(problem: Problem, tensors: dict[str, TensorsByArity]) -> b
     """Whether JAX computes on an accelerator by default and a sweep, all products anew, is large enough for one."""
     multiplications = sum(
         problem.structure.units[unit].size
-        * sum(array.size for pairs in kinds.coupled.values() for pair in pairs for array in pair.target)
+        * sum(array.size for pairs in kinds.coupled.values() for pair in pairs for array in pair.source)
         for unit, kinds in tensors.items()
     )
     return multiplications >= WORTH and jax.default_backend() != "cpu"
 
 
 def stack(side: str, pairs: list[TensorPair], groups: tuple[str, ...], block: "Block") -> np.ndarray:
-    """Returns all features of one side as one centred array, one behind the other on the axis of the rest.
+    """Returns all features of one side as one array, one behind the other on the axis of the rest.
 
-    Its axes are (rest, places) for one unit and (places of the first, rest, places of the last) for two.
+    Its axes are (rest, places) for one unit and (places of the first, rest, places of the last) for two. Features are
+    centred over the units, except where signs turn them.
     """
-    pieces = [(array, pair.layout) for pair in pairs for array in getattr(pair, side)]
-    units = [pairs[0].layout.shape[pairs[0].layout.groups.index(group)] for group in groups]
-    rest = sum(array.size for array, _ in pieces) // math.prod(units)
+    pieces = [
+        (array, pair.layout, pair.keeps_constants(number))
+        for pair in pairs
+        for number, array in enumerate(getattr(pair, side))
+    ]
+    units = [pieces[0][0].shape[pairs[0].layout.groups.index(group)] for group in groups]
+    rest = sum(array.size for array, _, _ in pieces) // math.prod(units)
     out = block.array((*units[:-1], rest, units[-1]))
     into = out.swapaxes(0, -2)  # the axis of the rest first
     at = 0
-    for array, layout in pieces:
+    for array, layout, is_free in pieces:
         places = [layout.groups.index(group) for group in groups]
         others = [axis for axis in range(array.ndim) if axis not in places]
         rows = widened(array.transpose([*others, *places]).reshape(-1, *units))
-        common = np.add.reduce(rows, tuple(range(1, rows.ndim)), keepdims=True) * rows.dtype.type(1 / rows[0].size)
-        np.subtract(rows, common, out=into[at : at + len(rows)])
+        if is_free:
+            total = np.add.reduce(rows, tuple(range(1, rows.ndim)), keepdims=True)
+            np.subtract(rows, total * rows.dtype.type(1 / rows[0].size), out=into[at : at + len(rows)])
+        else:
+            into[at : at + len(rows)] = rows
         at += len(rows)
     return out
 
@@ -104,22 +112,26 @@ def rest_first(array: np.ndarray, block: Block) -> np.ndarray:
     return out
 
 
-def add_on_device(total: Any, target: Any, source: Any, perms: tuple[np.ndarray | None, ...], place: int) -> Any:
+def add_on_device(
+    total: Any, target: Any, source: Any, perms: tuple[np.ndarray | None, ...], place: int, is_free: bool
+) -> Any:
     """Returns `total` plus the product of one tensor along one axis, the source moved along all others.
 
-    Both are centred over that axis. The result stays on the accelerator, which takes the memory of `total` for it.
+    Both are centred over that axis where that is free. The result stays on the accelerator, which takes the memory of
+    `total` for it.
     """
     small = tuple(None if perm is None else perm.astype(np.int32) for perm in perms)
-    return _with_product(total, target, source, small, place=place)
+    return _with_product(total, target, source, small, place=place, is_free=is_free)
 
 
-@partial(jax.jit, static_argnames="place", donate_argnames="total")
-def _with_product(total, target, source, perms, place):
+@partial(jax.jit, static_argnames=("place", "is_free"), donate_argnames="total")
+def _with_product(total, target, source, perms, place, is_free):
     for axis, perm in enumerate(perms):
         if perm is not None:
             source = jnp.take(source, perm, axis=axis, mode="clip")
     left, right = (array.astype(total.dtype) for array in (target, source))
-    left, right = (array - array.mean(place, keepdims=True) for array in (left, right))
+    if is_free:
+        left, right = (array - array.mean(place, keepdims=True) for array in (left, right))
     rest = tuple(axis for axis in range(left.ndim) if axis != place)
     return total + jax.lax.dot_general(left, right, ((rest, rest), ((), ())), precision=jax.lax.Precision.HIGHEST)
 

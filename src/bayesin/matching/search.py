@@ -11,6 +11,9 @@ that a swap moves along both factors at once:
 
     gain(a, b) = G[a,b] + G[b,a] − G[a,a] − G[b,b] + corner(a, b).
 
+Units that may flip are chosen with their sign (`twins.py`): the flat permutations say which, and such a group is
+also tried one flip after another where the assignment does not help.
+
 The first sweep is *anchored* unless a start is given: families are settled in the order of their evidence, from the
 fixed axes inwards, and a tensor is evidence only once all its other units are settled, so that the first decisions
 rest on what no permutation can change. It counts as one step, and is taken back if the objective did not fall.
@@ -22,19 +25,20 @@ not lower the objective is taken back, what did counts as one step.
 
 import time
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, ParamSpec, TypeVar
 
 import jax
 import numpy as np
 
 from ..randomness import generator
-from ..symmetry import Perms, PermutationSpec, gather
+from ..symmetry import Perms, PermutationSpec, Signs, gather
 from .costs import widened
 from .families import FlatPerms
 from .nested import solve_family
 from .problem import Problem, gain_of_units, objective_of_flat
 from .similarity import Similarities
+from .twins import better, carry, choose, twin_of
 
 ROUNDING = 1e-12  # of the problem's scale: differences of float64 sums below it are noise
 PLANTED = 0.5  # of the objective at the start: below it, what the two have in common was found
@@ -77,6 +81,8 @@ class DescentResult(NamedTuple):
     converged: bool
     order: tuple[tuple[str, ...], ...]
     seconds: dict[str, float]
+    signs: Signs
+    flat: FlatPerms  # both, of every unit
 
     @property
     def objective(self) -> float:
@@ -99,6 +105,7 @@ def descend(
     potentials: dict[str, np.ndarray] | None = None,
     anchored: bool = False,
     kicks: jax.Array | None = None,
+    init_signs: Signs | None = None,
 ) -> DescentResult:
     """Runs sweeps in the given order until none helps or the order is used up.
 
@@ -107,7 +114,7 @@ def descend(
     one of `order`. With `kicks`, a key, a search that has converged without finding what was planted goes on:
     families are thrown at random, and their neighbourhoods solved again, in about as many steps as the search took.
     """
-    search = _Search(similarities, init, {} if potentials is None else potentials, relative_tolerance)
+    search = _Search(similarities, init, init_signs, {} if potentials is None else potentials, relative_tolerance)
     start, used = search.value, []
     for sweep in order:
         if not search.unsolved:
@@ -126,7 +133,8 @@ def descend(
             moved = sum(int((perm != before[group]).sum()) for group, perm in here.items())
             on_sweep(Sweep(len(used), search.value, moved, here))
     perms, gains, converged = search.perms, tuple(search.gains), not search.unsolved
-    return DescentResult(perms, start, gains, len(used), converged, tuple(used), search.seconds)
+    signs = search.structure.signs(search.flat, search.problem.spec)
+    return DescentResult(perms, start, gains, len(used), converged, tuple(used), search.seconds, signs, search.flat)
 
 
 def starts(spec: PermutationSpec, key: jax.Array, count: int, init: Perms | None, has_order: bool) -> list[Start]:
@@ -156,7 +164,12 @@ class _Search:
     """The state that steps share: permutations, what is left to solve, potentials of each family, a clock."""
 
     def __init__(
-        self, similarities: Similarities, init: Perms, potentials: dict[str, np.ndarray], relative_tolerance: float
+        self,
+        similarities: Similarities,
+        init: Perms,
+        signs: Signs | None,
+        potentials: dict[str, np.ndarray],
+        relative_tolerance: float,
     ):
         self.similarities, self.potentials, self.relative_tolerance = similarities, potentials, relative_tolerance
         self.problem = similarities.problem
@@ -167,13 +180,13 @@ class _Search:
         self.seconds = {"similarity": 0.0, "assignment": 0.0, "objective": 0.0}
         self.gains: list[float] = []
         self.solved = 0  # how often a family was
-        self.restart(init)
+        self.restart(init, self.structure.flat(init, signs))
         self.value = self.objective()
 
-    def restart(self, init: Perms) -> None:
-        """Goes (back) to given permutations."""
+    def restart(self, init: Perms, flat: FlatPerms) -> None:
+        """Goes (back) to given permutations; `flat` has their signs too."""
         self.perms = {group: np.array(perm, np.int64) for group, perm in init.items()}
-        self.flat = self.structure.flat(self.perms)
+        self.flat = dict(flat)
         self.unsolved = {family for family, units in self.units.items() if units}
         self.similarities.forget()
 
@@ -207,7 +220,7 @@ class _Search:
 
     def anchored_sweep(self) -> list[str]:
         """Settles all families by their evidence, as one step; returns them in the order in which they were."""
-        before = self.perms_now()
+        before, flat = self.perms_now(), dict(self.flat)
         families = self.settle(self.neighbours)
         gain = self.value - self.objective()
         if gain > self.floor:
@@ -215,7 +228,7 @@ class _Search:
             later = {family: set(families[at:]) for at, family in enumerate(families)}
             self.unsolved = {family for family in self.unsolved if self.neighbours[family] & later[family]}
         else:
-            self.restart(before)
+            self.restart(before, flat)
         return families
 
     def kick_all(self, draws: np.random.Generator) -> None:
@@ -241,8 +254,7 @@ class _Search:
         """Throws a family at random; its neighbours follow, then itself, then all that it takes."""
         names = self.structure.families[family]
         own = {name: draws.permuted(self.structure.own(self.perms, name), axis=-1) for name in names}
-        step = self._as_step(family, own, {})
-        self.take(step)
+        self.take(self._as_step(family, own, {}))
         self.unsolved = self.neighbours[family] | {family}
         near = sorted(self.neighbours[family] - {family}, key=list(self.neighbours).index)
         for sweep in ([*near, family], *([list(self.neighbours)] * KICKED)):
@@ -284,7 +296,11 @@ class _Search:
         matrices = self.timed("similarity", self._matrices, family, None)
         step = self._solution(family, matrices)
         if not self.similarities.is_linear(family):
-            return self._checked(step, floor) or self._swaps(family, matrices, floor)
+            return (
+                self._checked(step, floor)
+                or self._swaps(family, matrices, floor)
+                or self._flips(family, matrices, floor)
+            )
         if step.gain <= floor:
             return None
         if step.gain <= sum(map(self.similarities.rounding_bound, matrices)):
@@ -305,17 +321,34 @@ class _Search:
         if size not in self.work:
             self.work[size] = np.empty((2, size, size), self.problem.dtype)
         present = {name: self.structure.own(self.perms, name) for name in self.structure.families[family]}
-        arguments = self.structure, family, matrices, present, self.potentials, self.work[size]
+        worth = {unit: better(matrix) for unit, matrix in matrices.items()}
+        arguments = self.structure, family, worth, present, self.potentials, self.work[size]
         own = self.timed("assignment", solve_family, *arguments)
-        return self._as_step(family, own, matrices)
+        flat = {
+            unit: choose(matrices[unit], perm) for unit, perm in self._flat(family, own).items() if unit in matrices
+        }
+        return self._as_step(family, own, matrices, flat)
 
-    def _as_step(self, family: str, own: dict[str, np.ndarray], matrices: dict[str, np.ndarray]) -> _Step:
+    def _flat(self, family: str, own: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The permutations of all units of a family, without signs."""
         if len(own) == 1:
-            flat = dict(own)
-        else:
-            flat = {
-                name: self.structure.flat_of(unit, own) for name, unit in self.structure.of_family(family).items()
-            }
+            return dict(own)
+        return {name: self.structure.flat_of(unit, own) for name, unit in self.structure.of_family(family).items()}
+
+    def _as_step(
+        self,
+        family: str,
+        own: dict[str, np.ndarray],
+        matrices: dict[str, np.ndarray],
+        known: Mapping[str, np.ndarray] | None = None,
+    ) -> _Step:
+        """The step to these permutations; but for units of which `known` says more, each keeps its sign."""
+        flat = self._flat(family, own)
+        for unit in flat:
+            if known is not None and unit in known:
+                flat[unit] = known[unit]
+            elif unit in self.structure.signed:
+                flat[unit] = carry(self.flat[unit], flat[unit])
         gain = 0.0
         for unit, matrix in matrices.items():
             rows = np.arange(len(matrix))
@@ -382,6 +415,27 @@ class _Search:
                 return checked
         return None
 
+    def _flips(self, family: str, matrices: dict[str, np.ndarray], floor: float) -> _Step | None:
+        """As many flips at once as still lower the objective: all that seem to, half of them, … one."""
+        gains = [
+            (gain, unit, place)
+            for unit in matrices
+            if unit in self.structure.signed
+            for place, gain in enumerate(flip_gains(self.problem, unit, self.flat, matrices[unit]))
+            if gain > 0
+        ]
+        gains.sort(reverse=True)
+        own = {name: self.structure.own(self.perms, name) for name in self.structure.families[family]}
+        while gains:
+            flat = {unit: self.flat[unit].copy() for unit in matrices}
+            for _, unit, place in gains:
+                flat[unit][place] = twin_of(flat[unit][place], len(flat[unit]))
+            step = self._checked(self._as_step(family, own, matrices, flat), floor)
+            if step is not None:
+                return step
+            gains = gains[: len(gains) // 2]
+        return None
+
     def timed(
         self, name: str, function: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
     ) -> Result:
@@ -403,6 +457,23 @@ def swap_gains(problem: Problem, unit: str, flat: FlatPerms, similarity: np.ndar
             for t, s in zip(pair.target, pair.source, strict=True):
                 moved = gather(s, pair.layout, flat)
                 gains += _corners(*(np.moveaxis(widened(array), places, (0, 1)) for array in (t, moved)))
+    return gains
+
+
+def flip_gains(problem: Problem, unit: str, flat: FlatPerms, similarity: np.ndarray) -> np.ndarray:
+    """Returns how much the twin in each place raises the similarity; exact up to two axes of a tensor."""
+    rows, now = np.arange(len(similarity)), flat[unit]
+    twins = twin_of(now, len(now))
+    gains = similarity[rows, twins].astype(np.float64) - similarity[rows, now]
+    for pair in problem.features:
+        places = pair.layout.places(unit)
+        if len(places) == 2:
+            others = {name: perm for name, perm in flat.items() if name != unit}
+            for t, s in zip(pair.target, pair.source, strict=True):
+                moved = gather(s, pair.layout, others, frozenset((unit,)))
+                t, moved = (np.moveaxis(widened(array), places, (0, 1)).astype(np.float64) for array in (t, moved))
+                corner = moved[twins, twins] - moved[twins, now] - moved[now, twins] + moved[now, now]
+                gains += (t[rows, rows] * corner).reshape(len(rows), -1).sum(1)
     return gains
 
 

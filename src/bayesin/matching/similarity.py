@@ -10,7 +10,10 @@ how much work they leave:
               axes the sum over them is the gradient of the objective, not the objective
 
 A similarity that came with the problem is part of what is fixed. Every tensor is centred over the places first.
-That adds constants to rows and columns, which no permutation sees, and leaves to float32 the digits that matter.
+That adds constants to rows and columns, which no permutation sees, and leaves to float32 the digits that matter;
+where signs turn a tensor its mean over the places is not a constant, and stays.
+
+Of units that may flip, the source has twins (`twins.py`), and the similarity is (places × 2 places).
 
 Small problems are laid out for their products once. Of large ones nothing is copied but a block at a time, and
 matrices are kept between visits only where they are smaller than the tensors they come from, so that all that is
@@ -56,8 +59,8 @@ class Coupled(NamedTuple):
         self, total: np.ndarray, new: np.ndarray, old: np.ndarray | None, places: np.ndarray, work: "_Work"
     ) -> None:
         """Adds the product with the other unit at `new`, in place of that at `old`, for those of its places."""
-        size, axis = total.shape[0], 0 if self.is_last else 1
-        still = old is None and (new == places).all()
+        axis = 0 if self.is_last else 1
+        still = old is None and (new == places).all() and new.size == self.source.shape[axis]
         step = new.size if still else max(1, BLOCK * new.size // self.source.size)
         for part in (places[at : at + step] for at in range(0, places.size, step)):
             if part.size == new.size:
@@ -67,8 +70,8 @@ class Coupled(NamedTuple):
             source = self.source if still else work.take("source", self.source, new[part], axis)
             if old is not None:
                 source -= work.take("old", self.source, old[part], axis)
-            left = target.reshape(-1, size).T if self.is_last else target.reshape(size, -1)
-            total += np.matmul(left, source.reshape(-1, size), out=work.array("product", total.shape))
+            left = target.reshape(-1, total.shape[0]).T if self.is_last else target.reshape(total.shape[0], -1)
+            total += np.matmul(left, source.reshape(-1, total.shape[1]), out=work.array("product", total.shape))
 
 
 class Streamed(NamedTuple):
@@ -89,13 +92,13 @@ class Streamed(NamedTuple):
         """Adds the product with the other unit at `new`, in place of that at `old`, for those of its places."""
         for pair in self.pairs:
             place, axis = (pair.layout.groups.index(unit) for unit in (self.unit, self.other))
-            for target, source in zip(pair.target, pair.source, strict=True):
-                step = max(1, BLOCK * new.size // source.size)
+            for number, (target, source) in enumerate(zip(pair.target, pair.source, strict=True)):
+                step, is_free = max(1, BLOCK * new.size // source.size), pair.keeps_constants(number, place)
                 for part in (places[at : at + step] for at in range(0, places.size, step)):
                     moved = widened(source.take(new[part], axis))
                     if old is not None:
                         moved = moved - widened(source.take(old[part], axis))
-                    _add_product(total, _taken(target, part, axis), moved, place, work)
+                    _add_product(total, _taken(target, part, axis), moved, place, is_free, work)
 
 
 class Similarities:
@@ -152,7 +155,7 @@ class Similarities:
         self._seen.clear()
 
     def matrix(self, unit: str, flat: FlatPerms, among: set[str] | None = None) -> np.ndarray:
-        """Returns the (places × places) similarity; the caller must not write to it.
+        """Returns the similarity of places and units; the caller must not write to it.
 
         With `among`, only tensors whose other units are all in it count.
         """
@@ -192,10 +195,10 @@ class Similarities:
 
     def _fixed(self, unit: str) -> np.ndarray:
         """What no other permutation changes, as laid out at once."""
-        pairs, dtype, size = self.tensors[unit].fixed, self.problem.dtype, self.problem.structure.units[unit].size
-        total = np.zeros((size, size), dtype)
+        pairs, dtype = self.tensors[unit].fixed, self.problem.dtype
+        total = self._zeros(unit)
         if pairs:
-            block = Block(2 * _size_of(pairs), dtype)
+            block = Block(_size_of(pairs, "target") + _size_of(pairs, "source"), dtype)
             target, source = (stack(side, pairs, (unit,), block) for side in ("target", "source"))
             self._magnitude[unit] += norm(target) * norm(source)
             total = target.T @ source
@@ -209,21 +212,26 @@ class Similarities:
         """The same a block at a time; kept where it is smaller than the tensors that it comes from."""
         if unit in self._constant:
             return self._constant[unit]
-        pairs, size = self.tensors[unit].fixed, self.problem.structure.units[unit].size
-        total = np.zeros((size, size), self.problem.dtype)
+        pairs, total = self.tensors[unit].fixed, self._zeros(unit)
         for pair in pairs:
             _add_gradient(total, pair, pair.layout.groups.index(unit), {}, self._work)
         if unit in self.problem.given:
             total += self.problem.given[unit].matrix
-        if size * size <= sum(array.size for pair in pairs for array in pair.target):
+        if total.size <= _size_of(pairs, "target"):
             self._constant[unit] = total
         return total
+
+    def _zeros(self, unit: str) -> np.ndarray:
+        size = self.problem.structure.units[unit].size
+        twins = 2 if unit in self.problem.structure.signed else 1
+        return np.zeros((size, twins * size), self.problem.dtype)
 
     def _laid_out_pairs(self, put: Callable) -> dict[str, list[Coupled]]:
         """Every pair of neighbours both ways: one target and two sources, the same numbers in two orders."""
         result: dict[str, list[Coupled]] = {unit: [] for unit in self.tensors}
-        both = sum(_size_of(pairs) for kinds in self.tensors.values() for pairs in kinds.coupled.values())
-        block = Block(3 * both // 2, self.problem.dtype)  # every tensor was counted for both of its units
+        every = [pairs for kinds in self.tensors.values() for pairs in kinds.coupled.values()]
+        both = sum(_size_of(pairs, "target") + 2 * _size_of(pairs, "source") for pairs in every)
+        block = Block(both // 2, self.problem.dtype)  # every tensor was counted for both of its units
         for unit, kinds in self.tensors.items():
             for other, pairs in kinds.coupled.items():
                 if other not in (term.other for term in result[unit]):
@@ -253,19 +261,20 @@ class Similarities:
 
     def _stream_through_device(self, unit: str, flat: FlatPerms, among: set[str] | None) -> np.ndarray:
         """Everything again on an accelerator, which is sent one tensor after another; nothing stays there."""
-        kinds, size = self.tensors[unit], self.problem.structure.units[unit].size
+        kinds = self.tensors[unit]
         coupled = [
             pair for other, pairs in kinds.coupled.items() if among is None or other in among for pair in pairs
         ]
         general = [pair for pair in kinds.general if _is_anchored(pair, unit, among)]
         given = self.problem.given.get(unit)
-        total = jax.device_put(np.zeros((size, size), self.problem.dtype) if given is None else given.matrix)
+        total = jax.device_put(self._zeros(unit) if given is None else given.matrix)
         for pair in (*kinds.fixed, *coupled, *general):
             for place in pair.layout.places(unit):
                 groups = enumerate(pair.layout.groups)
                 perms = tuple(None if name is None or axis == place else flat[name] for axis, name in groups)
-                for target, source in zip(pair.target, pair.source, strict=True):
-                    total = add_on_device(total, target, source, perms, place)
+                for number, (target, source) in enumerate(zip(pair.target, pair.source, strict=True)):
+                    is_free = pair.keeps_constants(number, place)
+                    total = add_on_device(total, target, source, perms, place, is_free)
         return np.asarray(total)
 
     def _update(self, unit: str, flat: FlatPerms, among: set[str] | None) -> np.ndarray:
@@ -344,8 +353,8 @@ def _remembering(function: Callable[[TensorPair], float]) -> Callable[[TensorPai
     return remembered
 
 
-def _size_of(pairs: list[TensorPair]) -> int:
-    return sum(array.size for pair in pairs for array in pair.target)
+def _size_of(pairs: list[TensorPair], side: str) -> int:
+    return sum(array.size for pair in pairs for array in getattr(pair, side))
 
 
 def _is_anchored(pair: TensorPair, unit: str, among: set[str] | None) -> bool:
@@ -358,11 +367,13 @@ def _add_gradient(total: np.ndarray, pair: TensorPair, place: int, flat: FlatPer
     layout = pair.layout
     others = [axis for axis in range(len(layout.shape)) if axis != place]
     if not others:
-        for target, source in zip(pair.target, pair.source, strict=True):
-            _add_product(total, target[:, None], widened(source)[:, None], 0, work)
+        for number, (target, source) in enumerate(zip(pair.target, pair.source, strict=True)):
+            is_free = pair.keeps_constants(number, place)
+            _add_product(total, target[:, None], widened(source)[:, None], 0, is_free, work)
         return
     longest = max(others, key=lambda axis: layout.shape[axis])
-    for target, source in zip(pair.target, pair.source, strict=True):
+    for number, (target, source) in enumerate(zip(pair.target, pair.source, strict=True)):
+        is_free = pair.keeps_constants(number, place)
         step = max(1, BLOCK * layout.shape[longest] // max(source.size, 1))
         for at in range(0, layout.shape[longest], step):
             part = np.arange(at, min(at + step, layout.shape[longest]))
@@ -372,21 +383,24 @@ def _add_gradient(total: np.ndarray, pair: TensorPair, place: int, flat: FlatPer
                 name = layout.groups[axis]
                 if name is not None and axis != longest:
                     moved = moved.take(flat[name], axis)
-            _add_product(total, _taken(target, part, longest), widened(moved), place, work)
+            _add_product(total, _taken(target, part, longest), widened(moved), place, is_free, work)
 
 
-def _add_product(total: np.ndarray, target: np.ndarray, source: np.ndarray, place: int, work: _Work) -> None:
-    """Adds the inner products of two blocks over all axes but one, after centring both over that axis."""
-    size, is_last = target.shape[place], place == target.ndim - 1
-    left, right = (_centred(array, place, is_last).astype(total.dtype, copy=False) for array in (target, source))
-    product = work.array("product", (size, size))
+def _add_product(
+    total: np.ndarray, target: np.ndarray, source: np.ndarray, place: int, is_free: bool, work: _Work
+) -> None:
+    """Adds the inner products of two blocks over all axes but one, centred over that axis where that is free."""
+    is_last = place == target.ndim - 1
+    rows = (_rows(array, place, is_last, is_free) for array in (target, source))
+    left, right = (array.astype(total.dtype, copy=False) for array in rows)
+    product = work.array("product", total.shape)
     total += np.matmul(left.T, right, out=product) if is_last else np.matmul(left, right.T, out=product)
 
 
-def _centred(array: np.ndarray, place: int, is_last: bool) -> np.ndarray:
+def _rows(array: np.ndarray, place: int, is_last: bool, is_centred: bool) -> np.ndarray:
     """A block as (rest, places) where its places stand last in memory, else as (places, rest)."""
     rows = widened(array).reshape(-1, array.shape[place]) if is_last else _front(widened(array), place)
-    return rows - rows.mean(1 if is_last else 0, keepdims=True)
+    return rows - rows.mean(1 if is_last else 0, keepdims=True) if is_centred else rows
 
 
 def _taken(array: np.ndarray, part: np.ndarray, axis: int) -> np.ndarray:

@@ -15,13 +15,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from scipy.optimize import minimize
 
 from ..errors import PosteriorError
 from ..symmetry import Layout, PermutationSpec, layouts, multiply
-from ..trees import Tree, flatten, is_float
+from ..trees import Tree, flatten, is_float, stacked
 from .factor import FactorGaussian
 from .gaussian import Gaussian
 from .lowrank import LowRankGaussian
@@ -73,9 +71,6 @@ def _each(posterior: Samples | GaussianMixture, spec: PermutationSpec) -> Sample
     def member(tree: Tree, index: int) -> Tree:
         return jax.tree.map(lambda leaf: leaf[index], tree)
 
-    def stacked(trees: list[Tree]) -> Tree:
-        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
-
     if isinstance(posterior, Samples):
         trees = [member(posterior.params, index) for index in range(len(posterior))]
         return Samples(stacked([canonical(tree, spec) for tree in trees]))
@@ -113,6 +108,7 @@ def _balancing(mean: Tree, std: Tree | None, spec: PermutationSpec) -> dict[str,
         return total, up, down
 
     whole, up, down = norm(np.zeros(size))
+    whole = whole or 1.0  # of a network without weights, or with zeros alone
     held = (up == 0) | (down == 0)  # without weights on one side nothing says how large the other should be
 
     def of(logs: np.ndarray) -> tuple[float, np.ndarray]:
@@ -123,6 +119,8 @@ def _balancing(mean: Tree, std: Tree | None, spec: PermutationSpec) -> dict[str,
     start = np.where(held, 0.0, 0.25 * np.log(np.where(held, 1.0, down) / np.where(held, 1.0, up)))
     start = start if of(start)[0] < 1 else np.zeros(size)
     options = {"maxiter": STEPS, "maxfun": 4 * STEPS, "ftol": 1e-15, "gtol": 1e-10}
+    from scipy.optimize import minimize  # a third of the time that importing this module takes
+
     logs = minimize(of, start, jac=True, method="L-BFGS-B", options=options).x
     return {
         name: np.exp(logs[starts[name] : starts[name] + int(np.prod(shape))]).reshape(shape)
@@ -136,13 +134,18 @@ Powers = list[tuple[str, tuple[int, ...], int]]  # (scale, axes that count its u
 def _squares(mean: Tree, std: Tree | None, spec: PermutationSpec) -> Iterator[tuple[np.ndarray, Powers]]:
     """Squares of the weights of every piece that a scale multiplies, summed over the factors that none does."""
     stds = {} if std is None else flatten(std)
-    for path, leaf in flatten(mean).items():
+    weights = {path: np.asarray(leaf, np.float64) for path, leaf in flatten(mean).items() if is_float(leaf.dtype)}
+    spreads = {path: np.asarray(stds[path], np.float64) for path in weights if path in stds}
+    # One number that divides all changes no scale, and keeps squares from overflowing or vanishing.
+    parts = [leaf for leaf in (*weights.values(), *spreads.values()) if leaf.size]
+    largest = max((float(np.abs(leaf).max()) for leaf in parts), default=0.0) or 1.0
+    for path, leaf in weights.items():
         for piece in layouts(spec)[path]:
-            if not any(piece.scales) or not is_float(leaf.dtype):
+            if not any(piece.scales):
                 continue
-            squares = piece.factored(np.asarray(leaf, np.float64)) ** 2
-            if path in stds:
-                squares = squares + piece.factored(np.asarray(stds[path], np.float64)) ** 2
+            squares = piece.factored(leaf / largest) ** 2
+            if path in spreads:
+                squares = squares + piece.factored(spreads[path] / largest) ** 2
             yield _summed(squares, piece)
 
 

@@ -9,6 +9,7 @@ An independent z for each tensor would make the covariance block-diagonal, which
 """
 
 from functools import partial
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -129,7 +130,7 @@ def _deviations(leaf: Array, mean: Array, count: int) -> Array:
     """`(w_k − m) / √(K − 1)`; integers do not deviate."""
     if not is_float(leaf.dtype):
         return jnp.zeros_like(leaf)
-    return (leaf - mean[None]) / np.sqrt(count - 1, dtype=np.float32).astype(leaf.dtype)
+    return (leaf - mean[None]) / np.sqrt(count - 1.0).astype(leaf.dtype)
 
 
 @partial(jax.jit, static_argnames="count")
@@ -139,16 +140,27 @@ def _sample(posterior: LowRankGaussian, key: PRNGKey, count: int) -> Tree:
 
 def _leading(factors: Tree, rank: int) -> Tree:
     """The principal directions, from the small Gram matrix of the factors."""
-    gram = sum(_gram(np.asarray(leaf).reshape(leaf.shape[0], -1)) for leaf in jax.tree.leaves(factors))
+    leaves = [np.asarray(leaf).reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(factors)]
+    largest = max((float(np.abs(leaf).max()) for leaf in leaves if leaf.size), default=0.0) or 1.0
+    unit = np.ldexp(1.0, np.frexp(largest)[1] - 1)  # a power of two, by which division is exact
+    gram = sum(_gram(leaf, unit) for leaf in leaves)
     _, vectors = np.linalg.eigh(gram)  # eigenvalues ascend
-    rotation = jnp.asarray(vectors[:, ::-1][:, :rank].T, jnp.float32)
-    return jax.tree.map(lambda f: jnp.tensordot(rotation, f, 1, precision="highest"), factors)
+    rotation = vectors[:, ::-1][:, :rank].T
+
+    def rotated(leaf: Any) -> Any:
+        if not is_float(leaf.dtype):
+            return leaf[:rank]  # zeros
+        if isinstance(leaf, np.ndarray) and leaf.dtype == np.float64:  # which JAX would round
+            return np.tensordot(rotation, leaf, 1)
+        return jnp.tensordot(jnp.asarray(rotation, jnp.float32), leaf, 1, precision="highest")
+
+    return jax.tree.map(rotated, factors)
 
 
-def _gram(rows: np.ndarray, block: int = 1 << 15) -> np.ndarray:
-    """Inner products of the rows in float64, a block of columns at a time."""
+def _gram(rows: np.ndarray, unit: float, block: int = 1 << 15) -> np.ndarray:
+    """Inner products of the rows in float64 and in this unit, a block of columns at a time."""
     total = np.zeros((len(rows), len(rows)))
     for start in range(0, rows.shape[1], block):
-        part = rows[:, start : start + block].astype(np.float64)
+        part = rows[:, start : start + block].astype(np.float64) / unit
         total += part @ part.T
     return total

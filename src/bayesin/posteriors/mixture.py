@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from ..errors import PosteriorError
 from ..randomness import PRNGKey, check_key, sample_with
 from ..symmetry import Perms, PermutationSpec, Signs, permute
-from ..trees import Tree, check_not_narrowed, is_float
+from ..trees import Tree, check_not_narrowed, is_float, stacked
 from .gaussian import Gaussian
 
 
@@ -48,8 +48,7 @@ class GaussianMixture(eqx.Module):
     def of(cls, components: Sequence[Gaussian], weights: Sequence[float]) -> "GaussianMixture":
         """Returns the mixture of these Gaussians."""
         means, stds = (
-            jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf) for leaf in leaves]), *trees)
-            for trees in ([one.mean for one in components], [one.std for one in components])
+            stacked(trees) for trees in ([one.mean for one in components], [one.std for one in components])
         )
         return cls(means, stds, jnp.asarray(weights, jnp.float32))
 

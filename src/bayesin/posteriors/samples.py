@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Int
 from ..errors import PosteriorError
 from ..randomness import PRNGKey, check_key, sample_with
 from ..symmetry import Perms, PermutationSpec, Signs, permute
-from ..trees import Tree, flatten, is_float
+from ..trees import Tree, flatten, is_float, stacked
 
 Several = slice | Sequence[int] | Int[np.ndarray, "k"] | Bool[np.ndarray, "n"] | Int[Array, "k"] | Bool[Array, "n"]
 
@@ -71,7 +71,7 @@ class Samples(eqx.Module):
     @classmethod
     def stack(cls, members: Sequence[Tree]) -> "Samples":
         """Returns a sample set from a list of parameter trees."""
-        return cls(jax.tree.map(lambda *leaves: jnp.stack(leaves), *members))
+        return cls(stacked(members))
 
     @classmethod
     def from_chains(cls, params: Tree) -> "Samples":

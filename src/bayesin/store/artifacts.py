@@ -213,12 +213,13 @@ def save_permuted(
     spec: PermutationSpec,
     perms: Perms,
     *,
+    signs: Signs | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> Path:
     """Writes a posterior with its units reordered, a tensor at a time: no more than one is ever held in memory."""
     name, parts = _parts_of(posterior, None)
     tensors: dict[str, Any] = {
-        f"{part}/{leaf}": _Moved(value, spec, perms, leaf)
+        f"{part}/{leaf}": _Moved(value, spec, perms, leaf, {} if f"{part}/" in SPREADS else signs or {})
         for part, tree in parts.items()
         for leaf, value in flatten(tree).items()
     }
@@ -228,9 +229,9 @@ def save_permuted(
 class _Moved:
     """One array with its units reordered, which is computed when it is asked for."""
 
-    def __init__(self, array: Any, spec: PermutationSpec, perms: Perms, path: str):
+    def __init__(self, array: Any, spec: PermutationSpec, perms: Perms, path: str, signs: Signs):
         self.dtype, self.shape = array.dtype, array.shape
-        self._move = partial(move_one, array, spec, perms, path)
+        self._move = partial(move_one, array, spec, perms, path, signs)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.asarray(self._move(), dtype)
@@ -368,6 +369,10 @@ def _file_of(path: Path | str) -> Path:
 
 
 def _parts_of(posterior: Posterior | Tree, kind: str | None) -> tuple[str, dict[str, Tree]]:
+    if isinstance(posterior, str | Path):
+        raise PosteriorError(
+            f"{str(posterior)[:80]!r} is no posterior; the path comes first: save_posterior(path, q)"
+        )
     if kind not in (None, "gaussian"):
         raise PosteriorError(f"kind needs 'gaussian' or None, not {kind!r}")
     if isinstance(posterior, Gaussian) or kind == "gaussian":

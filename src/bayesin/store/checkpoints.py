@@ -8,6 +8,7 @@ import json
 import logging
 import re
 import shutil
+import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ import jax
 import numpy as np
 
 from ..errors import ArtifactError, ConfigError, first_line
-from ..files import write_bytes
+from ..files import remove_folder, write_bytes
 
 KEPT, VERSION = 2, 1
 
@@ -40,9 +41,12 @@ class Checkpoints:
         self.folder, self.identity = Path(folder).absolute(), identity
         self._manager: Any = None
         probe = write_bytes(self.folder / ".writable", b"")
-        probe.unlink()
+        try:
+            probe.unlink()
+        except OSError as error:
+            raise ArtifactError(f"cannot write {self.folder}: {error.strerror or error}") from error
         for unfinished in self.folder.glob("*.orbax-checkpoint-tmp*"):
-            shutil.rmtree(unfinished, ignore_errors=True)
+            remove_folder(unfinished)
         free = shutil.disk_usage(self.folder).free
         wanted = (KEPT + 1) * need + (1 << 20)
         if free < wanted:
@@ -90,7 +94,7 @@ class Checkpoints:
                 with _quiet():
                     about, leaves = self._read(step, like)
             except Exception:  # orbax raises what its storage layers raise
-                shutil.rmtree(self.folder / str(step), ignore_errors=True)
+                remove_folder(self.folder / str(step))
                 self._manager = None
                 continue
             self._check(about["identity"])
@@ -143,9 +147,28 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(logging.CRITICAL + 1)
     try:
         yield
+    except Exception:
+        _ignore_what_comes_late()
+        raise
     finally:
         for logger, level in zip(loggers, before, strict=True):
             logger.setLevel(level)
+
+
+def _ignore_what_comes_late() -> None:
+    """Lets reads and writes that orbax gave up end in silence.
+
+    It closes its event loop at the first error; the others then find it closed, each from a thread of tensorstore's
+    and at a time of its own, and Python would print a traceback for each. Other errors are shown as before.
+    """
+    shown = sys.unraisablehook
+
+    def show(error: Any) -> None:
+        if str(error.exc_value) != "Event loop is closed":
+            shown(error)
+
+    if getattr(shown, "__name__", "") != show.__name__:
+        sys.unraisablehook = show
 
 
 def checksum(*arrays: Any) -> int:

@@ -13,7 +13,7 @@ from ..errors import ConfigError
 from ..matching import Alignment, align
 from ..posteriors import Posterior
 from ..randomness import PRNGKey
-from ..symmetry import Perms, PermutationSpec
+from ..symmetry import Perms, PermutationSpec, Signs
 from ..trees import Tree
 from .artifacts import describe, load_posterior, save_permuted
 
@@ -65,8 +65,8 @@ def align_files(
         raise ConfigError(f"{source} holds no permutation spec; pass spec, as discover finds it")
     described = about.metadata if metadata is None else metadata
 
-    def move(posterior: Posterior | Tree, spec: PermutationSpec, perms: Perms) -> Posterior | Tree:
-        save_permuted(out, posterior, spec, perms, metadata=described)
+    def move(posterior: Posterior | Tree, spec: PermutationSpec, perms: Perms, signs: Signs) -> Posterior | Tree:
+        save_permuted(out, posterior, spec, perms, signs=signs, metadata=described)
         return load_posterior(out, mapped=True)
 
     ours, theirs = (load_posterior(path, mapped=True) for path in (target, source))

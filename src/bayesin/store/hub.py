@@ -26,7 +26,7 @@ from .card import CARD
 
 LARGEST = 16 << 30  # bytes of all files of one repository
 ENTRIES = 1000  # of a repository that are looked at
-OURS = re.compile(r"posterior-(0|[1-9]\d{0,4})\.safetensors")
+OURS = re.compile(r"posterior-(0|[1-9][0-9]{0,4})\.safetensors")
 TOKEN = re.compile(r"\bhf_\w{8,}")
 TIMEOUT = 60.0  # seconds without data
 
@@ -153,7 +153,7 @@ def pull(
     wanted = _wanted(repo, entries, largest)
     left_out = tuple(entry.path for entry in entries if entry.path not in wanted)
     total, done = sum(promise.size for promise in wanted.values()), 0
-    stale = [path.name for path in folder.glob("posterior-*.safetensors")] if folder.is_dir() else []
+    stale = [path.name for path in folder.iterdir() if OURS.fullmatch(path.name)] if folder.is_dir() else []
     with replaced_together(folder, gone=[*stale, CARD]) as place:
         for name, promise in wanted.items():
 

@@ -7,7 +7,6 @@ once and can be printed, types and axes that numpy has, and a CRC-32 of the whol
 taken as zeros) in the header, so that a flipped bit is an error and never another posterior.
 """
 
-import json
 import math
 import mmap
 import os
@@ -24,7 +23,7 @@ from safetensors import SafetensorError, safe_open
 
 from ..errors import ArtifactError, first_line
 from ..files import open_file, write_with
-from ..json_files import parse_json
+from ..json_files import json_text, parse_json
 
 CODES = {
     code: np.dtype(dtype)
@@ -209,7 +208,7 @@ def _header_bytes(entries: dict[str, Entry], metadata: Mapping[str, str]) -> byt
     for name, (dtype, shape) in entries.items():
         start, end = end, end + math.prod(shape) * dtype.itemsize
         header[name] = {"dtype": CODE_OF[dtype], "shape": list(shape), "data_offsets": [start, end]}
-    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+    text = json_text(header, compact=True).encode()
     text += b" " * (-len(text) % 8)
     if len(text) > HEADER_LIMIT:
         raise ArtifactError(f"a header of {len(text):,} bytes; at most {HEADER_LIMIT:,} can be read back")

@@ -64,6 +64,7 @@ class Site(NamedTuple):
     number: int  # of the value in the order of evaluation
     groups: tuple[str, ...]
     axes: tuple[int, ...]
+    parity: int | None = 1  # what the sign of a unit multiplies its values by: 1 or −1; None where neither is so
 
 
 class Sites:
@@ -298,6 +299,13 @@ def _followers(apply: Apply, params: Tree, x: Any, spec: PermutationSpec, key: j
         axes = [_axes(value, _numbers(moved), perm) for value, moved in zip(before, after, strict=True)]
         names = (*spec.outer(group), group)
         found[group] = [Site(number, names, those) for number, those in enumerate(axes) if those is not None]
+        if group in spec.signed:
+            signs = np.where(np.arange(size) % 2, 1, -1) * np.ones(spec.perm_shape(group), np.int8)
+            flipped = run(permute(params, spec, spec.identity(), {group: signs}), x)
+            found[group] = [
+                site._replace(parity=_parity(before[site.number], _numbers(flipped[site.number]), site.axes, signs))
+                for site in found[group]
+            ]
         if not found[group] or not set(names) <= set(spec.sizes):
             loops = sorted({step.primitive for step in steps(apply, params, x)} & set(LOOPS))
             inside = f" (the inside of {' and '.join(loops)} is not looked at)" if loops else ""
@@ -306,6 +314,15 @@ def _followers(apply: Apply, params: Tree, x: Any, spec: PermutationSpec, key: j
                 "(params, x) that returns them by group, or match by weights"
             )
     return found
+
+
+def _parity(before: np.ndarray, after: np.ndarray, axes: tuple[int, ...], signs: np.ndarray) -> int | None:
+    """By what the values of units are multiplied whose sign was changed."""
+    old, new = (np.moveaxis(value, axes, range(-signs.ndim, 0)) for value in (before, after))
+    for parity, factor in ((-1, signs), (1, 1)):
+        if np.abs(old * factor - new).max() <= 1e-4 * np.abs(old).max():
+            return parity
+    return None
 
 
 def as_numbers(leaf: Any) -> Any:

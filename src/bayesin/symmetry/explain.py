@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 
-from .spec import PermutationSpec, factors_of, is_product, write_axis
+from .spec import Axis, PermutationSpec, factors_of, is_product, write_axis
 
 
 @dataclass(frozen=True)
@@ -54,18 +54,19 @@ def explain(spec: PermutationSpec) -> Explanation:
         >>> explain(PermutationSpec.parse({"b": ["±g0"], "w": ["g0{-s0}"]}, {"g0": 4})).groups[0].tensors
         ('b[0] = ±g0', 'w[0] = g0{-s0}')
     """
+    axes_of = spec.axes
     groups = [
         GroupLine(
             group,
             size,
-            tuple(dict.fromkeys(_name(spec, p, i) for p, i, _ in spec.touched_by(group))),
+            tuple(dict.fromkeys(_name(axes_of[p][i], p, i) for p, i, _ in spec.touched_by(group))),
             spec.outer(group),
             prod(spec.perm_shape(group)[:-1]),
         )
         for group, size in spec.sizes.items()
     ]
     fixed = [
-        FixedLine(_name(spec, path, number), factor.size, factor.reason)
+        FixedLine(_name(axis, path, number), factor.size, factor.reason)
         for path, axes in spec.parameters
         for number, axis in enumerate(axes)
         for factor in factors_of(axis)
@@ -74,8 +75,7 @@ def explain(spec: PermutationSpec) -> Explanation:
     return Explanation(tuple(groups), tuple(fixed))
 
 
-def _name(spec: PermutationSpec, path: str, number: int) -> str:
-    axis = spec.axes[path][number]
+def _name(axis: Axis, path: str, number: int) -> str:
     plain = is_product(axis) and len(axis[0]) < 2 and not any(f.outer or f.flips or f.scales for f in axis[0])
     return f"{path}[{number}]" + ("" if plain else f" = {write_axis(axis)}")
 
@@ -99,7 +99,8 @@ def _fold(names: list[str]) -> list[str]:
     if len(members) < 2:
         return []
     place = names.index(next(iter(members.values())))
-    left = [name for name in names if name not in members.values()]
+    folded = set(members.values())
+    left = [name for name in names if name not in folded]
     return [*left[:place], f"{before}{{{_ranges(list(members))}}}{after}", *left[place:]]
 
 

@@ -6,6 +6,8 @@ written after the draws it counts, so that a run killed at any moment goes on fr
 beyond it are leftovers.
 """
 
+import math
+import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -123,11 +125,18 @@ class Draws:
         for shard, start in enumerate(self._starts):
             for path, array in self._read(shard).items():
                 if path not in found:
-                    shape = (self.chains, self.per_chain, *array.shape[2:])
-                    with tempfile.TemporaryFile(dir=self.folder) as file:  # the map outlives it
-                        found[path] = np.memmap(file, array.dtype, "w+", shape=shape)
+                    found[path] = self._mapped(array.dtype, (self.chains, self.per_chain, *array.shape[2:]))
                 found[path][:, start : start + array.shape[1]] = array
         return Samples(unflatten({path: leaf.reshape(len(self), *leaf.shape[2:]) for path, leaf in found.items()}))
+
+    def _mapped(self, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+        """A map of a nameless file, which it outlives; its room is taken now: a page without any ends a process."""
+        try:
+            with tempfile.TemporaryFile(dir=self.folder) as file:
+                os.posix_fallocate(file.fileno(), 0, max(1, math.prod(shape) * dtype.itemsize))
+                return np.memmap(file, dtype, "r+", shape=shape)
+        except OSError as error:
+            raise ArtifactError(f"cannot write draws to {self.folder}: {error.strerror or error}") from error
 
     @property
     def params(self) -> Tree:

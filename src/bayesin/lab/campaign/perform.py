@@ -44,6 +44,7 @@ def perform(task: Task, context: TaskContext) -> TaskStatus:
     """
     folder = context.runs / task.name
     if (status := task_status(folder, thorough=True)).state == "done":  # whatever became of its needs
+        _remove_stale_lock(folder / LOCK)
         return status
     if task.own_folder:
         return _perform_in_own_folder(task, folder, context)
@@ -54,6 +55,13 @@ def perform(task: Task, context: TaskContext) -> TaskStatus:
         ).state == "done":  # by another process, while this one waited
             return status
         return _perform_and_record(task, folder, context)
+
+
+def _remove_stale_lock(lock: Path) -> None:
+    """Removes the lock of a process that was killed when its task was done; one that is held, or none, stays."""
+    if lock.is_file() and not is_locked(lock):
+        with suppress(BayesinError), locked(lock):
+            pass  # it goes on leaving
 
 
 def task_status(folder: Path, *, thorough: bool = False) -> TaskStatus:

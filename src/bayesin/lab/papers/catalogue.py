@@ -22,6 +22,7 @@ from .xiao2023.dynamics import DYNAMICS
 from .xiao2023.stds_and_pruning import PRUNING, STDS
 from .xiao2023.table1 import TABLE1
 from .xiao2023.transpositions import TRANSPOSITIONS
+from .xiao2023.weight_space import WEIGHT_SPACE
 
 ROSSI2023 = (
     *(BARRIERS, WIDTH, PRIOR, TEMPERATURE, KL, TIMINGS, CIFAR100, PLANE, REGIME, PRESETS, CONDITIONS),
@@ -29,7 +30,7 @@ ROSSI2023 = (
     REMEDIES,
     RECURRENT,  # left to future work there
 )
-XIAO2023 = (TABLE1, TRANSPOSITIONS, DYNAMICS, STDS, PRUNING, LONG_CHAINS)
+XIAO2023 = (TABLE1, TRANSPOSITIONS, DYNAMICS, STDS, PRUNING, WEIGHT_SPACE, LONG_CHAINS)
 CATALOGUE = {reproduction.name: reproduction for reproduction in (*ROSSI2023, *XIAO2023)}
 
 

@@ -268,7 +268,9 @@ def moved_card(aligned: AlignedPair) -> dict[str, str]:
     moved, units = sum(aligned.alignment.moved.values()), sum(aligned.pair.spec.sizes.values())
     change = aligned.function_change
     note = "" if change is None else f"outputs change by at most {power(change)} of the largest"
-    return card("Units moved", f"{moved:,}", f"of {units:,}", note)
+    flipped = sum(aligned.alignment.flipped.values())
+    turned = f", {flipped:,} turned" if aligned.alignment.signs else ""
+    return card("Units moved", f"{moved:,}", f"of {units:,}{turned}", note)
 
 
 def _half_way(curve: Barrier) -> str:

@@ -10,7 +10,6 @@ import base64
 import hashlib
 import html
 import importlib.util
-import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -21,6 +20,7 @@ from urllib.parse import quote
 
 from ...errors import ConfigError
 from ...files import write_bytes
+from ...json_files import json_text
 from .document import check_report, read_report, write_report
 
 SCRIPTS = (
@@ -113,7 +113,7 @@ def _asset(name: str) -> str:
 
 def _embed(value: Any) -> str:
     """JSON that stays JSON inside a script element: no `<`, `>` or `&` survives."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = json_text(value, compact=True)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text

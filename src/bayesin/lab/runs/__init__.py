@@ -30,6 +30,7 @@ from .pairs import rescaled_path as rescaled_path
 from .pairs import search_numbers as search_numbers
 from .posterior_files import ModelChoice as ModelChoice
 from .posterior_files import PosteriorFile as PosteriorFile
+from .posterior_files import SymmetryChoice as SymmetryChoice
 from .posterior_files import dataset_of as dataset_of
 from .posterior_files import discover_and_verify as discover_and_verify
 from .posterior_files import doubts_about_data as doubts_about_data

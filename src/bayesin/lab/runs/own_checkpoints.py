@@ -16,7 +16,7 @@ import numpy as np
 from ...data import Dataset, read_npz
 from ...errors import ArtifactError, ConfigError, did_you_mean, first_line
 from ...store import describe
-from ...trees import Tree, flatten, unflatten
+from ...trees import Tree, flatten, is_float, unflatten
 from .own_model import own_model
 from .pairs import PosteriorPair
 from .posterior_files import discover_and_verify
@@ -24,7 +24,9 @@ from .posterior_files import discover_and_verify
 PICKLED = (".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".bin")
 
 
-def load_own_pair(first: Path | str, second: Path | str, address: str, data: Dataset) -> PosteriorPair:
+def load_own_pair(
+    first: Path | str, second: Path | str, address: str, data: Dataset, signs: bool = False
+) -> PosteriorPair:
     """Reads two checkpoints of the model at an address, and finds and verifies its symmetry.
 
     Raises:
@@ -35,7 +37,7 @@ def load_own_pair(first: Path | str, second: Path | str, address: str, data: Dat
     model = own_model(address, data.x_test[:2], None, str(first))
     like = jax.eval_shape(model.init, jax.random.key(0))
     target, source = (read_checkpoint(path, like) for path in (first, second))
-    spec = discover_and_verify(model, target, data.x_test)
+    spec = discover_and_verify(model, target, data.x_test, signs=signs)
     return PosteriorPair(target, source, spec, model, data.x_test, data=data)
 
 
@@ -57,7 +59,11 @@ def read_checkpoint(path: Path | str, like: Tree) -> Tree:
         ArtifactError: names the file and the first parameter that does not fit.
     """
     arrays, wanted = _arrays(Path(path)), flatten(like)
-    named = {_path(name, wanted): value for name, value in arrays.items()}
+    named: dict[str, np.ndarray] = {}
+    for name, value in arrays.items():
+        if (place := _path(name, wanted)) in named:
+            raise ArtifactError(f"{path} holds '{place}' twice, under two spellings of its name")
+        named[place] = value
     for name in wanted.keys() - named.keys():
         raise ArtifactError(f"{path} has no '{name}', which the model needs{did_you_mean(name, arrays)}")
     for name in named.keys() - wanted.keys():
@@ -65,7 +71,19 @@ def read_checkpoint(path: Path | str, like: Tree) -> Tree:
     for name, leaf in wanted.items():
         if named[name].shape != leaf.shape:
             raise ArtifactError(f"{path}: '{name}' has shape {named[name].shape}, in the model {tuple(leaf.shape)}")
-    return unflatten({name: named[name].astype(leaf.dtype) for name, leaf in wanted.items()})
+    return unflatten({name: _as(named[name], leaf.dtype, f"{path}: '{name}'") for name, leaf in wanted.items()})
+
+
+def _as(value: np.ndarray, dtype: Any, what: str) -> np.ndarray:
+    """The array in the precision of the model; refused where that would be another number."""
+    if np.iscomplexobj(value) or is_float(value.dtype) != is_float(dtype):
+        raise ArtifactError(f"{what} holds {value.dtype}, the model {np.dtype(dtype)}")
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = value.astype(dtype)
+    same = np.isfinite(found) == np.isfinite(value) if is_float(dtype) else found == value
+    if not np.all(same):
+        raise ArtifactError(f"{what} holds numbers beyond {np.dtype(dtype)}, which the model has")
+    return found
 
 
 def _arrays(path: Path) -> Mapping[str, np.ndarray]:

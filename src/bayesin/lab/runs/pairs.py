@@ -91,6 +91,7 @@ def search_numbers(alignment: Alignment) -> dict[str, Any]:
     """How a search went, as plain data, with the most by which another permutation can be better."""
     return {
         "moved": alignment.moved,
+        **({"flipped": alignment.flipped} if alignment.signs else {}),
         "sweeps": alignment.sweeps,
         "converged": alignment.converged,
         "objective": alignment.objective,
@@ -114,6 +115,7 @@ def load_pair(
     choice: ModelChoice | None = None,
     *,
     spec: Path | None = None,
+    signs: bool = False,
     symmetry: bool = True,
     data_needed: bool = False,
 ) -> PosteriorPair:
@@ -124,6 +126,7 @@ def load_pair(
         source: what may be moved.
         choice: model and data, for files that do not name them.
         spec: a file with the spec; by default the one in the posteriors' files.
+        signs: whether units may also change their sign, where the network allows it.
         symmetry: without it no spec is looked for.
         data_needed: whether model and data must be known.
 
@@ -142,12 +145,15 @@ def load_pair(
     first, second = read_posterior(target, model), read_posterior(source, model)
     example = example_inputs(data, CHECKED, model, target, source) if model is not None else None
     inputs, inputs_are = example or (None, "")
-    known = spec_of(target, source, path=spec) if symmetry else PermutationSpec(())
+    known = spec_of(target, source, path=spec, signs=signs) if symmetry else PermutationSpec(())
     origin = "from the files" if spec is None else f"from {spec}"
     if known is None:
         if model is None or inputs is None:
-            raise ConfigError("no file holds a permutation spec, and nothing names the model to find it; use --model")
-        known, origin = discover_and_verify(model, point_of(first), inputs), "discovered and verified"
+            lacking = "a permutation spec" if not signs else "a spec with signs"
+            raise ConfigError(f"no file holds {lacking}, and nothing names the model to find it; use --model")
+        known = discover_and_verify(model, point_of(first), inputs, signs=signs)
+        found = "discovered with signs" if known.signed else "discovered, without a sign to change," if signs else ""
+        origin = f"{found or 'discovered'} and verified"
     return PosteriorPair(first, second, known, model, inputs, inputs_are, origin, data)
 
 

@@ -1,15 +1,15 @@
 """Posteriors by name: run folders or safetensors files, and the model and data that they belong to.
 
     RUN                       posterior-0.safetensors in a run folder
-    RUN#1                     posterior-1.safetensors in it, or member 1 of its sample set
+    RUN#1                     posterior-1.safetensors in it, or member 1 of its only sample set
     FILE.safetensors          a posterior
     FILE.safetensors#3        member 3 of a sample set
 
 Model and data set come from the file's own metadata, else from the run's config.json, else from a `ModelChoice`.
 """
 
-import json
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,11 +19,11 @@ import jax
 import numpy as np
 
 from ...data import Dataset, published_content
-from ...errors import ArtifactError, ConfigError, DataError, did_you_mean
+from ...errors import ArtifactError, ConfigError, DataError, LeftBehindWarning, did_you_mean
 from ...file_sets import check_one_making
 from ...inputs import Inputs, count_of, shapes_of, take
 from ...jaxprs import activation_bytes
-from ...json_files import expect, read_json
+from ...json_files import expect, json_text, read_json
 from ...likelihoods import Categorical, Likelihood, Normal
 from ...models import Model, build, example_input
 from ...posteriors import Samples
@@ -59,6 +59,16 @@ class ModelChoice:
     """Folder to look for data in first."""
     limit: int | None = None
     """Use so many examples of each of the training and the test set."""
+
+
+@dataclass(frozen=True)
+class SymmetryChoice(ModelChoice):
+    """The same, and by what units may be moved."""
+
+    spec: Path | None = None
+    """Permutation spec (JSON); by default the one in the files, else it is discovered."""
+    signs: bool = False
+    """Let units also change their sign where the network allows it, as behind tanh and in attention."""
 
 
 @dataclass(frozen=True)
@@ -180,30 +190,41 @@ def read_foldable(file: PosteriorFile, model: Model | None) -> Samples | list[An
 
 
 def verified_spec(
-    file: PosteriorFile, model: Model | None, data: Dataset | None, params: Tree, *, path: Path | None = None
+    file: PosteriorFile, model: Model | None, data: Dataset | None, params: Tree, choice: SymmetryChoice
 ) -> tuple[PermutationSpec, str]:
-    """The spec of a file, or the one at `path`, else what is discovered; verified wherever the model is known."""
-    known, origin = spec_of(file, path=path), "from the file" if path is None else f"from {path}"
+    """The spec that was chosen, or that of a file, else what is discovered; verified where the model is known."""
+    known = spec_of(file, path=choice.spec, signs=choice.signs)
+    origin = "from the file" if choice.spec is None else f"from {choice.spec}"
     inputs = example_inputs(data, TRIED, model, file) if model is not None else None
     if model is None or inputs is None:
         if known is not None:
             return known, origin
         raise ConfigError("the file holds no permutation spec, and nothing names the model to find it; use --model")
-    spec = discover_and_verify(model, params, inputs[0], known)  # a file may say anything
+    spec = discover_and_verify(model, params, inputs[0], known, choice.signs)  # a file may say anything
     return spec, f"{'discovered' if known is None else origin} and verified"
 
 
 def discover_and_verify(
-    model: Model, params: Tree, inputs: Inputs, known: PermutationSpec | None = None
+    model: Model, params: Tree, inputs: Inputs, known: PermutationSpec | None = None, signs: bool = False
 ) -> PermutationSpec:
     """Returns the symmetry of a network, verified; it is discovered unless it is `known`.
 
     Both take two inputs, of which the shape is what counts.
     """
     two = take(inputs, slice(2))
-    spec = discover(model.apply, params, two) if known is None else known
+    with warnings.catch_warnings(record=True) as raised:
+        warnings.simplefilter("always")
+        spec = discover(model.apply, params, two, signs=signs) if known is None else known
+    for one in raised:
+        if not _is_of_training_alone(one.message, model):
+            warnings.warn(one.message, stacklevel=2)
     verify(model.apply, params, two, spec, key=jax.random.key(0))
     return spec
+
+
+def _is_of_training_alone(message: Warning | str, model: Model) -> bool:
+    """Whether what stays behind is statistics that evaluation does not read, such as Haiku's hidden averages."""
+    return isinstance(message, LeftBehindWarning) and bool(message.paths) and message.paths <= model.statistics
 
 
 def dataset_of(choice: ModelChoice, *files: PosteriorFile, needed: bool = True) -> Dataset | None:
@@ -282,19 +303,27 @@ def _own_model(
 
 def _model_identity(about: Mapping[str, Any]) -> str:
     """What tells models apart: of one's own the text, wherever it lies."""
-    return json.dumps(
-        {key: value for key, value in about.items() if key != "name" or "content" not in about}, sort_keys=True
-    )
+    known = {key: value for key, value in about.items() if key != "name" or "content" not in about}
+    return json_text(known, canonical=True)
 
 
-def spec_of(*files: PosteriorFile, path: Path | None = None) -> PermutationSpec | None:
-    """The spec in the file at `path`, else the one that the posteriors' files hold; None where there is none."""
+def spec_of(*files: PosteriorFile, path: Path | None = None, signs: bool = False) -> PermutationSpec | None:
+    """The spec in the file at `path`, else the one that the posteriors' files hold; None where there is none.
+
+    With `signs`, one without them in the posteriors' files counts as none: it is discovered anew.
+
+    Raises:
+        ConfigError: the files have different ones, or the one at `path` lacks the signs that were asked for.
+    """
     if path is not None:
-        return PermutationSpec.load(path)
+        known = PermutationSpec.load(path)
+        if signs and not known.signed:
+            raise ConfigError(f"--signs: no unit of {path} may change its sign; write ± into it, or leave --spec out")
+        return known
     specs = [file.description.spec for file in files if file.description.spec is not None]
     if len(set(specs)) > 1:
         raise ConfigError("the two files hold different permutation specs; --spec FILE says which to use")
-    return specs[0] if specs else None
+    return specs[0] if specs and (specs[0].signed or not signs) else None
 
 
 def example_inputs(
@@ -345,12 +374,12 @@ def _suggestion(path: Path) -> str:
 
 
 def _in_folder(folder: Path, member: int | None) -> tuple[Path, int | None]:
-    path = folder / f"posterior-{member or 0}.safetensors"
+    path, first = (folder / f"posterior-{number}.safetensors" for number in (member or 0, 0))
+    only = first.exists() and not (folder / "posterior-1.safetensors").exists()
+    if member is not None and only and describe(first).kind == "samples":
+        return first, member
     if path.exists():
         return path, None
-    first = folder / "posterior-0.safetensors"
-    if member is not None and first.exists() and describe(first).kind == "samples":
-        return first, member
     others = sorted(file.name for file in folder.glob("*.safetensors"))
     hint = f"; it has {', '.join(others[:6])}" if others else "; is it a run that has not finished?"
     raise ConfigError(f"{folder} has no {path.name}{hint}")

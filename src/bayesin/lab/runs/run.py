@@ -16,7 +16,6 @@ config, or by the name of the run, which holds the hash of the config.
 import dataclasses
 import hashlib
 import os
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
@@ -25,8 +24,8 @@ from typing import Any, NamedTuple
 
 from ...data import Dataset, is_data_file, published_content
 from ...errors import ArtifactError, ConfigError, TrainingError
-from ...files import file_hash, remove_leftovers
-from ...inference import VI, Fit, Mixing, Progress, chains_of, fit_vi_grid
+from ...files import file_hash, remove_folder, remove_leftovers
+from ...inference import VI, Fit, Mixing, Progress, chains_of, check_network, fit_vi_grid, likelihood_of
 from ...json_files import read_json, write_json
 from ...likelihoods import Likelihood, Normal
 from ...locks import locked
@@ -117,11 +116,12 @@ def run(
         _check_folder(config, folder)
         remove_leftovers(folder)
         if (outcome := _whole_outcome(folder)) is not None:
-            shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+            remove_folder(folder / "checkpoints")
             return outcome
         record = _begin(config, folder, root)
         data, model = prepared or _prepare(config, root, tell)
         try:
+            check_network(seed_key(config.key), model, data, likelihood_of(config.training))
             tell("train")
             fit = _fit(config, folder, model, data, on_progress)
             return _finish(config, folder, data, model, fit, record, tell)
@@ -169,9 +169,9 @@ def run_together(
         except ArtifactError:  # a full disk: what was trained is kept
             raise
         except Exception:
-            shutil.rmtree(shared, ignore_errors=True)
+            remove_folder(shared)
             raise
-        shutil.rmtree(shared, ignore_errors=True)
+        remove_folder(shared)
 
 
 def finished(folder: Path, *, thorough: bool = True) -> RunOutcome:
@@ -269,7 +269,7 @@ def _finish(
         "files": {name: file_hash(folder / name) for name in files},
     }
     write_json(folder / "provenance.json", record)
-    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+    remove_folder(folder / "checkpoints")
     return RunOutcome(folder, results, record, False)
 
 
@@ -283,7 +283,7 @@ def _remove_overtaken(shared: Path, held: Sequence[str]) -> None:
     for other in shared.parent.glob(".together-*"):
         with suppress(ArtifactError):
             if other != shared and set(held) & set(read_json(other / MEMBERS, [str])):
-                shutil.rmtree(other, ignore_errors=True)
+                remove_folder(other)
 
 
 def _check_folder(config: RunConfig, folder: Path) -> None:
