@@ -23,7 +23,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from bayesin import Gaussian, align, costs, discover, geodesic, predict, rescale
+from bayesin import Gaussian, align, costs, discover, geodesic, predict, rescale, wasserstein
 from bayesin.data import load
 from bayesin.models import Model, build
 from bayesin.trees import flatten, map_with_path
@@ -60,8 +60,8 @@ def main() -> None:
     print(
         f"{options.test} test images, {options.draws} draws; units on {options.images} training images, their means"
     )
-    print("| network | matching | path | barrier, nats | left | points lost | CPU seconds |")
-    print("|---|---|---|---|---|---|---|", flush=True)
+    print("| network | matching | path | barrier, nats | left | points lost | CPU seconds | W2² to the end |")
+    print("|---|---|---|---|---|---|---|---|", flush=True)
     for name in [options.only] if options.only else NORMS:
         measure(name, options, data)
 
@@ -93,7 +93,7 @@ def measure(name: str, options: argparse.Namespace, data: Any) -> None:
     naive, ends = None, {"geodesic": (score(target) + score(source)) / 2}
     for matching in options.matchings:
         moved, aligning = timed(lambda matching=matching: moved_by(matching))
-        path = geodesic(target, moved)
+        path, distance = geodesic(target, moved), float(wasserstein(target, moved)) ** 2
         paths = {"geodesic": path, "rescaled": rescale(path, model.apply, x, key=KEY, samples=0, spec=spec)}
         if options.fit and "W2" not in matching:
             paths["fitted"] = fitted(path)
@@ -104,7 +104,8 @@ def measure(name: str, options: argparse.Namespace, data: Any) -> None:
             seconds += aligning if kind == "geodesic" else 0.0
             barrier, lost = (score(middle) - ends.get(kind, ends["geodesic"])) * (1, -1)
             naive = barrier if naive is None else naive
-            cells = [f"{barrier:.3f}", f"{100 * barrier / naive:.0f} %", f"{lost:.1f}", f"{seconds:.0f}"]
+            cells = [f"{barrier:.3f}", f"{100 * barrier / naive:.0f} %", f"{lost:.1f}"]
+            cells += [f"{seconds:.0f}", f"{distance:.1f}"]
             print(f"| {name} | {matching} | {kind} | {' | '.join(cells)} |", flush=True)
 
 

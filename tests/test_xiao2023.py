@@ -31,6 +31,7 @@ from bayesin.lab.papers.xiao2023.transpositions import (
     random_with_transpositions,
     transpositions_on_lines,
 )
+from bayesin.lab.papers.xiao2023.weight_space import PAIRS, plane, weight_space
 from bayesin.models import build
 from bayesin.posteriors import Gaussian, Samples
 from bayesin.symmetry import permute, transpositions
@@ -117,6 +118,34 @@ def test_every_network_is_pruned_by_every_std_in_one_frame(digits, setting, netw
     # unpruned, whatever the std, each network is itself: no curve begins where another ended
     for name in ("hmc mean", "ensemble mean", "vi mean", "hmc last", "ensemble last"):
         assert curves[f"{name} by hmc"][0] == curves[f"{name} by vi"][0] == curves[f"{name} by ensemble"][0] > 0.7
+
+
+@pytest.mark.slow
+def test_shuffled_copies_of_one_network_are_one_place_in_weight_space(digits, setting, network):
+    hmc, ensemble = shuffled(network, setting.spec, 12, 0.03), shuffled(network, setting.spec, 4, 0.03, 1)
+    other = permute(network, setting.spec, {"g0": np.roll(np.arange(12), 5)})
+    vi = Gaussian(other, jax.tree.map(lambda leaf: 0 * leaf + 0.03, other))
+    numbers = weight_space(Posteriors(hmc, ensemble, vi, setting.model, digits, setting.spec), KEY)
+    json.dumps(numbers, allow_nan=False)
+    before, after = numbers["distances"]["before"], numbers["distances"]["after"]
+    assert len(before) == len(after) == len(PAIRS)
+    for pair in before:
+        assert before[pair]["correlation of means"] < 0.9 and before[pair]["means"] > 5 * after[pair]["means"]
+        assert after[pair]["correlation of means"] > 0.98
+        assert after[pair]["w2"] == pytest.approx(np.hypot(after[pair]["means"], after[pair]["stds"]))
+    places = numbers["plane"]["after"]["places"]
+    assert len(places["hmc"]) == 12 and len(places["ensemble"]) == 4 and len(places["vi mean"]) == 1
+
+
+def test_the_plane_keeps_distances_that_lie_in_it():
+    """Points of a plane turned into a space of 30 dimensions."""
+    rng = np.random.default_rng(0)
+    points, (turn, _) = 5 * rng.normal(size=(6, 2)), np.linalg.qr(rng.normal(size=(30, 2)))
+    found = plane({"a": (points @ turn.T)[:4], "b": (points @ turn.T)[4:]})
+    there = np.concatenate([found["places"]["a"], found["places"]["b"]])
+    gaps = lambda rows: np.linalg.norm(rows[:, None] - rows[None], axis=-1)  # noqa: E731
+    np.testing.assert_allclose(gaps(there), gaps(points), atol=1e-9)
+    assert found["share"] == pytest.approx(1)
 
 
 def test_histograms_count_every_weight():

@@ -2,7 +2,7 @@
 
 The merged posterior is the Wasserstein barycentre of the moved ones, the mean of their means and of their stds.
 Half-way between networks that are alike but not equal a unit varies less than in any of them; given inputs, every
-unit gets the average of the means and spreads that it has in the members (`rescaling.py`), folded into parameters.
+unit gets the average of the means and spreads that it has in the members (`rescaling/`), folded into parameters.
 So the result is a posterior like any other, of the size of one.
 
 All members are moved onto their common middle by any cost (`align_many`), so that none of them is the reference.

@@ -10,12 +10,11 @@ from .rossi2023.initialisation import INITIALISATION
 from .rossi2023.kl import KL
 from .rossi2023.plane import PLANE
 from .rossi2023.presets import PRESETS
-from .rossi2023.prior import PRIOR
+from .rossi2023.prior_and_temperature import PRIOR, TEMPERATURE
 from .rossi2023.recurrent import RECURRENT
 from .rossi2023.regime import REGIME
 from .rossi2023.remedies import REMEDIES
 from .rossi2023.stated import STATED
-from .rossi2023.temperature import TEMPERATURE
 from .rossi2023.timings import TIMINGS
 from .rossi2023.width import WIDTH
 from .xiao2023.chains import LONG_CHAINS
@@ -23,6 +22,7 @@ from .xiao2023.dynamics import DYNAMICS
 from .xiao2023.stds_and_pruning import PRUNING, STDS
 from .xiao2023.table1 import TABLE1
 from .xiao2023.transpositions import TRANSPOSITIONS
+from .xiao2023.weight_space import WEIGHT_SPACE
 
 ROSSI2023 = (
     *(BARRIERS, WIDTH, PRIOR, TEMPERATURE, KL, TIMINGS, CIFAR100, PLANE, REGIME, PRESETS, CONDITIONS),
@@ -30,7 +30,7 @@ ROSSI2023 = (
     REMEDIES,
     RECURRENT,  # left to future work there
 )
-XIAO2023 = (TABLE1, TRANSPOSITIONS, DYNAMICS, STDS, PRUNING, LONG_CHAINS)
+XIAO2023 = (TABLE1, TRANSPOSITIONS, DYNAMICS, STDS, PRUNING, WEIGHT_SPACE, LONG_CHAINS)
 CATALOGUE = {reproduction.name: reproduction for reproduction in (*ROSSI2023, *XIAO2023)}
 
 

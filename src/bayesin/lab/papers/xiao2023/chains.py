@@ -4,6 +4,9 @@ Scoring a Gaussian against the samples that it was fitted to flatters it, and st
 Monte-Carlo noise. So four chains give 1,000 draws; the first two are folded, the last two are the judges, and what
 the two halves say of each other is the best that any posterior fitted to one of them could be asked for.
 
+A Gaussian for a short while of a chain needs no matching, as its units stay what they are, and some of them are a
+mixture; the more of them, the fewer draws each, and the nearer they are to the draws themselves.
+
 The network itself holds a control. A pixel that is zero in every training image leaves its weights as the prior has
 them, N(0, 1) to the letter; the stds of these *dead* weights show how far apart stds lie that are truly equal.
 
@@ -54,6 +57,8 @@ CHAINS = {  # of one part
 }
 PARTS = {"smoke": (2,), "cpu": (2,), "paper": (1, 2, 3, 4, 5)}  # after how many parts the chains are measured
 FOLDINGS: tuple[Folding, ...] = (PAPER_FOLDING, ("correlations", "mean"), ("weights", "mean"))
+WINDOWS = (2, 4, 8, 16, 32)  # into which the draws are cut, in the order in which they were drawn
+FEWEST = 3  # draws that a Gaussian of their covariance is fitted to
 WEIGHTS = 20_000  # weights whose R-hat is computed, drawn at random
 FRACTIONS = (1.0, 0.5, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01)
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
@@ -142,6 +147,11 @@ def held_out_table(posteriors: Posteriors, chains: int, key: jax.Array, draws: i
         columns[f"{name}, scaled"] = _scores(narrow, truth, data) | chosen
 
     fitted = hmc[: each * half]
+    for count in WINDOWS:
+        windows = np.array_split(np.arange(len(fitted)), count)
+        if len(windows[-1]) >= FEWEST:  # draws in their own order: those of a short while need no matching
+            parts = [fitted[int(window[0]) : int(window[-1]) + 1] for window in windows]
+            add(f"as they came, one low rank for each of {count} whiles", *map(LowRankGaussian.from_samples, parts))
     for folding in FOLDINGS:
         folded = _folded(fitted, folding, posteriors, key)
         moved = rebase(fitted, spec, folded.perms)
