@@ -1,4 +1,4 @@
-"""Other libraries of Bayesian deep learning beside ours: one run, the same data, networks, prior and training.
+"""Other libraries of Bayesian deep learning beside ours: one run, the same data, networks, prior and training, seeds.
 
     pip install 'torch==2.13.0' laplace-torch torch-uncertainty lightning posteriors numpyro
     python benchmarks/libraries.py --out libraries.json
@@ -8,17 +8,20 @@ standardised). Everybody gets a network of one hidden layer of 50 ReLU units, a 
 weight, Adam at 3e-3 with batches of 100 for 60 epochs where there is gradient descent, known noise of 0.7 for the
 regression, and 64 draws for a prediction; whatever else there is to set stays as the library has it, but for starts:
 SGHMC starts at rest, NumPyro at a draw from the prior, stds of variational fits at 0.01 where that is to be set.
+TorchUncertainty's own start of 0.0009 makes so much of a difference that two more rows have it and ours exchanged.
+SWAG has gradient descent and rates of its own, and as many deviations as it collects in 60 epochs, 15.
 The steps of SGHMC (0.3 on digits, 0.1 on diabetes, the largest of those tried that stayed finite) and these starts
 were chosen after trials with defaults that served those libraries worse; ours had no trials. HMC gets 120
-trajectories of 64 steps, NUTS 120 of at most 63, half of them burn-in. All are scored by one function. Seconds are
-those of the processor, compilation included and imports not, over those of one network trained by PyTorch in the same
-loop.
+trajectories of 64 steps, NUTS 120 of at most 63, half of them burn-in. All are scored by one function. A seed is that
+of initial weights, batches and draws; the data stay. Seconds are those of the processor for the first seed,
+compilation included and imports not, over those of one network trained by PyTorch in the same loop.
 """
 
 import argparse
 import importlib
 import json
 import math
+import re
 import sys
 import time
 import warnings
@@ -53,6 +56,11 @@ class Task(NamedTuple):
     x_test: np.ndarray
     y_test: np.ndarray
     outputs: int
+    seed: int = 0
+
+    @property
+    def key(self) -> jax.Array:
+        return jax.random.key(self.seed)
 
     @property
     def classes(self) -> bool:
@@ -115,9 +123,9 @@ def batches(task: Task):
             yield x[batch], y[batch]
 
 
-def train(task: Task, seed: int = 0) -> nn.Module:
+def train(task: Task, member: int = 0) -> nn.Module:
     """The mode of the posterior: Adam on the loss and the prior."""
-    torch.manual_seed(seed)
+    torch.manual_seed(task.seed * MEMBERS + member)
     net = network(task)
     optimiser = torch.optim.Adam(net.parameters(), RATE)
     for x, y in batches(task):
@@ -138,14 +146,15 @@ def one_network(task: Task):
 def tu_ensemble(task: Task):
     from torch_uncertainty.methods import deep_ensembles
 
-    nets = [train(task, seed) for seed in range(MEMBERS)]
+    nets = [train(task, member) for member in range(MEMBERS)]
     kind = "classification" if task.classes else "regression"
     whole = deep_ensembles(nets, task=kind, probabilistic=False, reset_model_parameters=False).eval()
     with torch.no_grad():
         return whole(torch.tensor(task.x_test)).reshape(MEMBERS, len(task.x_test), -1).numpy()
 
 
-def tu_variational(task: Task):
+def tu_variational(task: Task, start: float | None = None):
+    """With stds that start as the library has them, softplus(−7) = 0.0009, or at `start`."""
     from torch_uncertainty.layers.bayesian import BayesLinear
     from torch_uncertainty.losses import ELBOLoss
     from torch_uncertainty.methods.stochastic import StochasticModel
@@ -154,9 +163,10 @@ def tu_variational(task: Task):
         def forward(self, outputs, y):
             return nll(task, outputs, y)
 
-    torch.manual_seed(0)
-    prior = {"prior_sigma_1": math.sqrt(PRIOR), "prior_pi": 1}
-    layers = [BayesLinear(task.x.shape[1], HIDDEN, **prior), nn.ReLU(), BayesLinear(HIDDEN, task.outputs, **prior)]
+    torch.manual_seed(task.seed)
+    own = {"prior_sigma_1": math.sqrt(PRIOR), "prior_pi": 1}
+    own |= {} if start is None else {"sigma_init": math.log(math.expm1(start))}
+    layers = [BayesLinear(task.x.shape[1], HIDDEN, **own), nn.ReLU(), BayesLinear(HIDDEN, task.outputs, **own)]
     net = StochasticModel(nn.Sequential(*layers), num_samples=DRAWS)
     loss = ELBOLoss(net, Loss(), kl_weight=1 / len(task.x), num_samples=1)
     optimiser = torch.optim.Adam(net.parameters(), RATE)
@@ -213,7 +223,7 @@ def posteriors_variational(task: Task):
     import posteriors
     import torchopt
 
-    torch.manual_seed(0)
+    torch.manual_seed(task.seed)
     params, log_posterior, outputs = posteriors_problem(task)
     method = posteriors.vi.diag.build(
         log_posterior, torchopt.adam(lr=RATE), temperature=1 / len(task.x), init_log_sds=math.log(0.01)
@@ -227,7 +237,7 @@ def posteriors_variational(task: Task):
 def posteriors_sghmc(task: Task):
     import posteriors
 
-    torch.manual_seed(0)
+    torch.manual_seed(task.seed)
     params, log_posterior, outputs = posteriors_problem(task)
     method = posteriors.sgmcmc.sghmc.build(
         log_posterior, lr=STEP[task.name], alpha=1.0, temperature=1 / len(task.x), momenta=0.0
@@ -274,15 +284,12 @@ def numpyro_variational(task: Task):
     guide = AutoNormal(model, init_loc_fn=init_to_sample, init_scale=0.01)
     svi = SVI(model, guide, numpyro.optim.Adam(RATE), Trace_ELBO())
     x, y = jnp.asarray(task.x), jnp.asarray(task.y)
-    state = svi.init(jax.random.key(0), x[:BATCH], y[:BATCH])
-    update = jax.jit(lambda state, x, y: svi.update(state, x, y)[0])
-    random = np.random.default_rng(0)
+    state = svi.init(task.key, x[:BATCH], y[:BATCH])
+    epoch = jax.jit(lambda state, order: jax.lax.scan(lambda s, at: svi.update(s, x[at], y[at]), state, order)[0])
+    random, whole = np.random.default_rng(task.seed), len(x) // BATCH * BATCH
     for _ in range(EPOCHS):
-        order = random.permutation(len(x))
-        for start in range(0, len(x) - BATCH + 1, BATCH):
-            chosen = order[start : start + BATCH]
-            state = update(state, x[chosen], y[chosen])
-    draws = guide.sample_posterior(jax.random.key(1), svi.get_params(state), sample_shape=(DRAWS,))
+        state = epoch(state, random.permutation(len(x))[:whole].reshape(-1, BATCH))
+    draws = guide.sample_posterior(jax.random.fold_in(task.key, 1), svi.get_params(state), sample_shape=(DRAWS,))
     return outputs(draws)
 
 
@@ -293,7 +300,7 @@ def numpyro_hmc(task: Task):
     kernel = NUTS(model, init_strategy=init_to_sample, max_tree_depth=math.ceil(math.log2(STEPS)))
     half = TRAJECTORIES // 2
     mcmc = MCMC(kernel, num_warmup=half, num_samples=half, progress_bar=False)
-    mcmc.run(jax.random.key(0), jnp.asarray(task.x), jnp.asarray(task.y))
+    mcmc.run(task.key, jnp.asarray(task.x), jnp.asarray(task.y))
     return outputs(mcmc.get_samples())
 
 
@@ -309,18 +316,27 @@ def ours(task: Task, fit: Callable, settings: type, **fields):
         common |= {"learning_rate": RATE, "schedule": "constant"}
     dataset = task.dataset()
     model = models.build("mlp", dataset.input_shape, task.outputs, width=HIDDEN, depth=1)
-    found = fit(jax.random.key(0), model, dataset, settings(**common | fields))
+    found = fit(task.key, model, dataset, settings(**common | fields))
     return model, dataset, found
 
 
 def predicted(task: Task, model, posterior):
-    likelihood = bayesin.Categorical() if task.classes else bayesin.Normal(NOISE)
-    return bayesin.predict(posterior, model, task.x_test, key=jax.random.key(1), samples=DRAWS, likelihood=likelihood)
+    likelihood, key = (
+        bayesin.Categorical() if task.classes else bayesin.Normal(NOISE),
+        jax.random.fold_in(task.key, 1),
+    )
+    return bayesin.predict(posterior, model, task.x_test, key=key, samples=DRAWS, likelihood=likelihood)
 
 
 def our_fit(task: Task, fit: Callable, settings: type, **fields):
     model, _, found = ours(task, fit, settings, **fields)
     return predicted(task, model, found.posterior)
+
+
+def our_laplace(task: Task, **fields):
+    """Predictions of the network linearised at the mean, as laplace-torch's are."""
+    model, _, found = ours(task, bayesin.fit_laplace, bayesin.Laplace, **fields)
+    return predicted(task, bayesin.linearised(model, found), found.posterior)
 
 
 def our_compact(task: Task):
@@ -330,7 +346,7 @@ def our_compact(task: Task):
     one = bayesin.compact(
         found.posterior,
         spec,
-        key=jax.random.key(0),
+        key=task.key,
         family="lowrank",
         scale="held-out",
         held_out=(dataset.x_train, dataset.y_train),
@@ -342,7 +358,11 @@ def our_compact(task: Task):
 
 METHODS: dict[str, dict[str, Callable]] = {
     "PyTorch": {"one network": one_network},
-    "TorchUncertainty": {f"ensemble of {MEMBERS}": tu_ensemble, "variational": tu_variational},
+    "TorchUncertainty": {
+        f"ensemble of {MEMBERS}": tu_ensemble,
+        "variational": tu_variational,
+        "variational, stds from 0.01": lambda task: tu_variational(task, 0.01),
+    },
     "laplace-torch": {
         "last layer, Kronecker": lambda task: laplace_torch(task, "last_layer", "kron"),
         "last layer, Kronecker, prior by marginal likelihood": lambda t: laplace_torch(t, "last_layer", "kron", True),
@@ -354,9 +374,11 @@ METHODS: dict[str, dict[str, Callable]] = {
         f"ensemble of {MEMBERS}": lambda t: our_fit(t, bayesin.fit_ensemble, bayesin.Ensemble, members=MEMBERS),
         "that ensemble folded to one Gaussian": our_compact,
         "variational": lambda task: our_fit(task, bayesin.fit_vi, bayesin.VI),
-        "SWAG": lambda task: our_fit(task, bayesin.fit_swag, bayesin.SWAG),
+        "variational, stds from 0.0009": lambda t: our_fit(t, bayesin.fit_vi, bayesin.VI, initial_std=0.0009),
+        "SWAG": lambda task: our_fit(task, bayesin.fit_swag, bayesin.SWAG, rank=15),
         "Laplace, all layers, diagonal": lambda task: our_fit(task, bayesin.fit_laplace, bayesin.Laplace),
-        "Laplace, last layer, diagonal": lambda t: our_fit(t, bayesin.fit_laplace, bayesin.Laplace, layers="last"),
+        "Laplace, all layers, diagonal, linearised": our_laplace,
+        "Laplace, last layer, full covariance": lambda task: our_laplace(task, layers="last", covariance="full"),
         "HMC": lambda task: our_fit(
             task,
             bayesin.fit_hmc,
@@ -368,42 +390,65 @@ METHODS: dict[str, dict[str, Callable]] = {
         ),
     },
 }
+ROWS = [(library, method) for library, methods in METHODS.items() for method in methods]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("libraries.json"))
-    parser.add_argument("--only", help="rows whose library or method has this in its name")
+    parser.add_argument("--only", help="rows whose library and method match this")
+    parser.add_argument("--seeds", type=int, default=3)
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     complete_torchvision()
     for name in ("laplace", "torch_uncertainty", "posteriors", "torchopt", "numpyro.infer.autoguide"):
         importlib.import_module(name)
-    train(tasks()[1])  # what PyTorch prepares when it is first used
+    train(tasks()[-1])  # what PyTorch prepares when it is first used
     rows = []
     for task in tasks():
         print(f"{task.name}: {len(task.x):,} to train on, {len(task.x_test)} to test on")
         for library, methods in METHODS.items():
             for method, act in methods.items():
-                if chosen.only and chosen.only not in f"{library} {method}":
+                if chosen.only and not re.search(chosen.only, f"{library} {method}"):
                     continue
                 jax.clear_caches()
-                began = time.process_time()
-                row = {"task": task.name, "library": library, "method": method}
-                try:
-                    row |= scores(task, act(task)) | {"cpu_seconds": time.process_time() - began}
-                except Exception as error:  # a row that failed is shown as one that failed
-                    row |= {"error": f"{type(error).__name__}: {error}"[:300]}
-                rows.append(row)
-                numbers = ", ".join(f"{k} {v:.3f}" for k, v in row.items() if isinstance(v, float))
-                print(f"  {library}, {method}: {numbers or row['error']}", flush=True)
+                rows.append(
+                    {"task": task.name, "library": library, "method": method} | measured(task, act, chosen.seeds)
+                )
+                shown = {name: value for name, value in rows[-1].items() if isinstance(value, list)}
+                numbers = ", ".join(f"{name} {np.round(value, 3).tolist()}" for name, value in shown.items())
+                print(f"  {library}, {method}: {numbers or rows[-1]['error']}", flush=True)
     settings = {
         "hidden": HIDDEN, "prior_variance": PRIOR, "noise": NOISE, "learning_rate": RATE, "batch": BATCH,
         "epochs": EPOCHS, "draws": DRAWS, "members": MEMBERS, "trajectories": TRAJECTORIES, "steps": STEPS,
+        "seeds": chosen.seeds,
     }  # fmt: skip
     versions = {name: version(name) for name in PACKAGES}
+    if chosen.only and chosen.out.exists():  # the other rows of a run in parts
+        before = json.loads(chosen.out.read_text())
+        if (before["settings"], before["versions"]) != (settings, versions):
+            sys.exit(f"{chosen.out} is of other settings or versions")
+        now = {row["method"]: row["library"] for row in rows}
+        rows += [row for row in before["rows"] if now.get(row["method"]) != row["library"]]
+        places = [(task.name, *names) for task in tasks() for names in ROWS]
+        rows.sort(key=lambda row: places.index((row["task"], row["library"], row["method"])))
     chosen.out.write_text(json.dumps({"settings": settings, "versions": versions, "rows": rows}, indent=1) + "\n")
     print(table(rows))
+
+
+def measured(task: Task, act: Callable, seeds: int) -> dict:
+    """Every score as a list with one entry a seed, and the first seed's seconds; a row that failed says so."""
+    found: dict = {}
+    for seed in range(seeds):
+        began = time.process_time()
+        try:
+            of = scores(task, act(task._replace(seed=seed)))
+        except Exception as error:
+            return {"error": f"{type(error).__name__}: {error}"[:300]}
+        for name, value in of.items():
+            found.setdefault(name, []).append(value)
+        found.setdefault("cpu_seconds", time.process_time() - began)
+    return found
 
 
 def complete_torchvision() -> None:
@@ -420,7 +465,7 @@ def complete_torchvision() -> None:
 
 
 def table(rows: list[dict]) -> str:
-    """The rows as Markdown; the best of a column is in bold, seconds are over those of one network of PyTorch."""
+    """The rows as Markdown: mean ± standard deviation over seeds; the best mean of a column is in bold."""
     lines = []
     shown = {"digits": ("accuracy", "nll", "ece", "brier"), "diabetes": ("rmse", "nll", "crps", "coverage_90")}
     for task, columns in shown.items():
@@ -428,19 +473,23 @@ def table(rows: list[dict]) -> str:
         if not of:
             continue
         base = of[0]["cpu_seconds"]
-        best = {
-            name: (max if name == "accuracy" else min)(
-                [round(row[name], 3) for row in of], key=lambda v, n=name: abs(v - 0.9) if n == "coverage_90" else v
-            )
-            for name in columns
-        }
+        means = [{name: round(float(np.mean(row[name])), 3) for name in columns} for row in of]
+        far = {"accuracy": lambda v: -v, "coverage_90": lambda v: abs(v - 0.9)}
+        best = {name: min((mean[name] for mean in means), key=far.get(name, lambda v: v)) for name in columns}
         lines += ["", f"| {task} | " + " | ".join(columns) + " | seconds |", "|---|" + "--:|" * (len(columns) + 1)]
-        for row in of:
-            cells = [f"{row[n]:.3f}" if round(row[n], 3) != best[n] else f"**{row[n]:.3f}**" for n in columns]
+        for row, mean in zip(of, means, strict=True):
+            cells = [
+                (f"**{mean[n]:.3f}**" if mean[n] == best[n] else f"{mean[n]:.3f}") + f" ± {spread(row[n]):.3f}"
+                for n in columns
+            ]
             lines.append(
                 f"| {row['library']}, {row['method']} | {' | '.join(cells)} | {row['cpu_seconds'] / base:.1f} |"
             )
     return "\n".join(lines)
+
+
+def spread(values: list[float]) -> float:
+    return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
     python benchmarks/zoo.py                  # all that can be imported
     python benchmarks/zoo.py --out results/symmetry.md
-    python benchmarks/zoo.py gpt2 llama       # those whose names hold one of the words
+    python benchmarks/zoo.py gpt-2 llama      # those whose names hold one of the words
+    python benchmarks/zoo.py gpt-2 --planted  # also moves the weights by all that was found, and aligns them back
 
 Libraries, each left out where it is missing: `pip install "transformers<5" flax dm-haiku jraph`, and for PyTorch
 `pip install ".[torch]" --constraint constraints.txt torchvision timm`. Weights are random, sizes small, nothing is
@@ -649,6 +650,19 @@ def measured(row: Row) -> Result:
     return Result(row, spec.log10_order, gap, unseen[0].split(":")[1].split("could")[0].strip() if unseen else "")
 
 
+def recovered(row: Row) -> str:
+    """W2² of the network to itself, moved by a random setting of its whole symmetry, before and after alignment."""
+    apply, params, x = row.make()
+    lines = []
+    for signs in (False, True):
+        spec = bayesin.discover(apply, params, x, signs=signs)
+        moved = bayesin.permute(params, spec, spec.random(KEY), spec.random_signs(KEY))
+        found = bayesin.align(params, moved, spec, key=KEY, check=(apply, x))
+        what = f"{'with' if signs else 'without'} signs, 10^{spec.log10_order:.2f} settings"
+        lines.append(f"    planted {what}: W2² {found.history[0]:.2f} -> {found.objective:.2g}")
+    return "\n".join(lines)
+
+
 def table(results: list[Result]) -> str:
     lines = [
         "| architecture | from | theory | found | | largest change | inconclusive | remark |",
@@ -727,6 +741,7 @@ def main() -> None:
     parser.add_argument("words", nargs="*", help="only architectures whose names hold one of these")
     parser.add_argument("--out", type=Path, help="write a page")
     parser.add_argument("--no-full-size", action="store_true")
+    parser.add_argument("--planted", action="store_true", help="also plant a random setting, and align it away")
     options = parser.parse_args()
     chosen = [r for r in ROWS if not options.words or any(word.lower() in r.name.lower() for word in options.words)]
     needed = sorted({library for r in chosen for library in r.libraries})
@@ -745,6 +760,8 @@ def main() -> None:
             f"{r.name:32} theory {r.theory:8.2f} found {last.found:8.2f} change {last.gap:.0e} {last.unseen}",
             flush=True,
         )
+        if options.planted:
+            print(recovered(r), flush=True)
     large = [] if options.no_full_size or options.words else full_size()
     print("\n".join(large))
     if missing:

@@ -14,13 +14,16 @@ from pathlib import Path
 import numpy as np
 
 from bayesin.files import write_bytes
+from bayesin.inference import VI
 from bayesin.lab.papers import CATALOGUE, as_text, draw, judged, read_reproduction
-from bayesin.lab.papers.reproduction import grouped, of_kind
-from bayesin.lab.papers.verdicts import format_mean_std
+from bayesin.lab.papers.reproduction import grouped, of_kind, runs_with_pairs
+from bayesin.lab.papers.rossi2023.initialisation import decay_left
+from bayesin.lab.papers.verdicts import barriers_of, format_mean_std, trend
 
 HERE = Path(__file__).parent
 KINDS = ("naive", "aligned", "rescaled")
 LOOKS = ((3, True), (1, False), (3, False), (3, True))  # digits and spread: nats, points, ECE, calibrated nats
+MNIST = 60_000  # training examples
 BEGIN, END = "<!-- made by summary.py -->", "<!-- end -->"
 
 
@@ -83,6 +86,37 @@ def _campaign(results: dict[str, dict]) -> list[str]:
     return [*lines, "", said, ""]
 
 
+def _one_axis(results: dict[str, dict]) -> list[str]:
+    """Pairs of `prior` and `temperature` in the order of T / v, beside what weight decay leaves of their start."""
+    found = {}
+    for name in ("prior", "temperature"):
+        for run, pairs in runs_with_pairs(results[name]["records"]) if name in results else ():
+            training = VI(**run["settings"]["config"]["training"])
+            if pairs and training.temperature_meaning == "kl":
+                found[training.temperature, training.prior_variance] = barriers_of(pairs), decay_left(training, MNIST)
+    if len(found) < 3:
+        return []
+    lines = [
+        "| T/v | T | v | left of the barrier, % | of the start left by weight decay, % |",
+        "|--:|--:|--:|--:|--:|",
+    ]
+    rows = sorted((temperature / variance, temperature, variance) for temperature, variance in found)
+    columns = [found[temperature, variance] for _, temperature, variance in rows]
+    for (ratio, temperature, variance), (barriers, kept) in zip(rows, columns, strict=True):
+        share = f"{100 * barriers.share:.1f} ± {100 * barriers.share_error:.1f}"
+        lines.append(f"| {ratio:g} | {temperature:g} | {variance:g} | {share} | {100 * (kept or 0.0):.1f} |")
+    shares = [barriers.share for barriers, _ in columns]
+    errors = [barriers.share_error for barriers, _ in columns]
+    verdict, reason = trend([kept or 0.0 for _, kept in columns], shares, errors, what="the last two columns")
+    said = (
+        "T on the KL, settings of `prior` and of this figure together; ± is the standard error. The last column is "
+        "computed from the settings, not measured: what gradient descent with the prior's pull alone leaves of a "
+        "weight (`initialisation` measures it). That more of the barrier stays where more of the start does is "
+        f"{verdict}: {reason}."
+    )
+    return [*lines, "", said, ""]
+
+
 def _count(findings: Iterable[dict]) -> str:
     verdicts = [finding["verdict"] for finding in findings]
     return ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(verdicts))
@@ -135,6 +169,7 @@ def _tables(results: dict[str, dict]) -> list[str]:
             cells = [finding[column] for column in ("claim", "paper", "ours", "verdict", "reason")]
             lines.append("| " + " | ".join(cell.replace("|", "∣") for cell in cells) + " |")
         lines += ["", *_all_numbers(name, result), *_beside_barriers(result)]
+        lines += _one_axis(results) if name == "temperature" else []
         lines += [f"![{result['claim']}](figures/{name}.png)", ""]
         said = [*(f"Choice: {choice}." for choice in result["choices"]), *result.get("remarks", [])]
         lines += [f"- {sentence}" for sentence in said] + [""]

@@ -21,13 +21,15 @@ NEEDS = {
     "ArviZ": "arviz",
     "PyTorch state dicts": "torch",
     "posteriors": "posteriors",
+    "TorchUncertainty": "torch_uncertainty",
     "blackjax": "blackjax",
     "Checkpoints": "orbax",
 }
 COMMON = SECTIONS["A loop of your own"] + SECTIONS["Chains"]
 FOUND = {"NumPyro": ("variational", "nuts"), "ArviZ": ("back",), "blackjax": ("hmc",), "Checkpoints": ("pair",)}
 FOUND |= {"PyTorch state dicts": ("torch_members",), "posteriors": ("torch_variational", "torch_draws")}
-AFTER = {"posteriors": "PyTorch state dicts"}  # whose names they use
+FOUND |= {"TorchUncertainty": ("ensemble_members", "bayesian_layers")}
+AFTER = dict.fromkeys(("posteriors", "TorchUncertainty"), "PyTorch state dicts")  # whose names they use
 
 
 @pytest.fixture(scope="module")

@@ -70,6 +70,9 @@ CHAINS = bayesin.Samples(jax.tree.map(lambda leaf: np.zeros((2, 5, *leaf.shape),
         ),
         (lambda: bayesin.align(STATE_DICT, STATE_DICT, SPEC, key=KEY), PosteriorError, r"'w'.*models\.from_torch"),
         (lambda: bayesin.discover(apply_one, STATE_DICT, X[:2]), ModelError, r"'w'.*models\.from_torch"),
+        (lambda: bayesin.discover(MODEL, PARAMS, X[:2]), ModelError, r"not Model: give model\.apply"),
+        (lambda: bayesin.save_posterior("q.safetensors", "q"), PosteriorError, r"path comes first"),
+        (lambda: bayesin.linearised(MODEL, SAMPLES), PosteriorError, "no one place to expand"),
     ],
 )
 def test_a_mistake_is_named(mistake, kind, says):

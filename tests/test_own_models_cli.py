@@ -25,6 +25,28 @@ class Net(nnx.Module):
 
 print("whatever a file says goes to standard error")
 """
+MAKERS = """
+import equinox as eqx, jax
+from flax import linen as nn, nnx
+
+def of_key(key): return eqx.nn.MLP(4, 3, 5, 1, key=key)
+def of_rngs(rngs): return nnx.Linear(4, 3, rngs=rngs)
+
+class Stateful(eqx.Module):
+    norm: eqx.nn.BatchNorm
+    out: eqx.nn.Linear
+    def __init__(self, key):
+        self.norm, self.out = eqx.nn.BatchNorm(4, "batch", mode="batch"), eqx.nn.Linear(4, 3, key=key)
+    def __call__(self, x, state):
+        x, state = self.norm(x, state)
+        return self.out(x), state
+
+class _Switched(nn.Module):
+    @nn.compact
+    def __call__(self, x, train: bool = False):
+        return nn.Dense(3)(nn.BatchNorm(use_running_average=not train)(x))
+Switched = _Switched()
+"""
 TRAIN = [
     "train",
     "--data",
@@ -78,6 +100,20 @@ def test_an_ensemble_of_ones_own_is_folded(folder, capsys):
     assert code == 0 and done["folder"].startswith("runs/mine-net-Net-ensemble-")
     code, _, said = call(capsys, "compact", done["folder"], "--model", "net.py:Net", "--out", "one")
     assert code == 0, said
+    folded = bayesin.load_posterior(folder / "one" / "posterior-0.safetensors")
+    assert not np.any(folded.std["norm"]["var"]) and np.any(folded.std["out"]["kernel"])
+    first, second = (f"{done['folder']}#{member}" for member in (0, 1))  # of the one sample set
+    assert call(capsys, "align", first, second, "--model", "net.py:Net", "--out", "aligned")[0] == 0
+
+
+def test_what_an_address_may_hold(folder):
+    (folder / "makers.py").write_text(MAKERS)
+    x = jax.ShapeDtypeStruct((2, 4), jnp.float32)
+    for name in ("of_key", "of_rngs", "Stateful", "Switched"):
+        model = models.load_model(f"makers.py:{name}", x)
+        params = model.init(jax.random.key(0))
+        assert model.apply(params, jnp.ones((2, 4))).shape == (2, 3)
+        assert (model.apply_train is not None) == (name in ("Stateful", "Switched"))
 
 
 @pytest.mark.parametrize(
@@ -87,6 +123,7 @@ def test_an_ensemble_of_ones_own_is_folded(folder, capsys):
         (["--model", "net.py:Nte"], "there is no 'Nte'"),
         (["--model", "net.py:Net", "--width", "3"], "has sizes of its own"),
         (["--model", "mpl"], "did you mean 'mlp'"),
+        (["--model", "net.py"], "or your own: file.py:model"),
         (["--model", "net.py:Net", "--preset", "paper"], "preset 'paper' is for"),
     ],
 )

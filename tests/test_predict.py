@@ -11,7 +11,7 @@ import training_toys as toys
 from bayesin import Gaussian, Samples
 from bayesin.chunks import cut
 from bayesin.errors import ConfigError, DataError, ModelError, PosteriorError
-from bayesin.evaluation import ChunkSizes, choose_sizes, estimate_seconds, evaluate, predict
+from bayesin.evaluation import ChunkSizes, choose_sizes, estimate_seconds, evaluate, linearised, predict
 from bayesin.evaluation.marginal import average_over_draws
 from bayesin.jaxprs import activation_bytes
 from bayesin.likelihoods import as_likelihood
@@ -218,3 +218,22 @@ def test_extreme_logits_are_those_of_brute_force(scale):
     found = evaluate(q, networks.apply, (x, y), key=KEY, samples=4)
     every = _log_probs(_members(q, 4), x)[:, np.arange(len(y)), y]
     np.testing.assert_allclose(found.log_likelihood, logsumexp(every, axis=0) - np.log(4), rtol=1e-5, atol=2e-5)
+
+
+def test_a_linearised_network_has_the_moments_of_its_jacobian():
+    """For a Gaussian N(m, Σ) they are known in closed form: mean f(m), covariance J Σ Jᵀ."""
+    q, (x, _) = networks.gaussian(0), networks.data()
+    x = jnp.asarray(x[:3])
+    flat, draws = linearised(networks.apply, q), 4_000
+    np.testing.assert_array_equal(flat(q.mean, x), networks.apply(q.mean, x))
+    jacobian = jax.jacobian(lambda params: networks.apply(params, x).reshape(-1))(q.mean)
+    rows = [np.asarray(leaf, np.float64).reshape(len(x) * 4, -1) for leaf in jax.tree.leaves(jacobian)]
+    spread = np.concatenate([np.asarray(leaf).reshape(-1) for leaf in jax.tree.leaves(q.std)])
+    covariance = np.einsum(
+        "ap,p,bp->ab", np.concatenate(rows, 1), spread.astype(np.float64) ** 2, np.concatenate(rows, 1)
+    )
+    found = np.asarray(jax.vmap(lambda params: flat(params, x).reshape(-1))(q.sample(KEY, draws)), np.float64)
+    error = np.sqrt(np.diag(covariance) / draws)
+    assert (np.abs(found.mean(0) - np.asarray(networks.apply(q.mean, x)).reshape(-1)) < 5 * error).all()
+    bound = 5 * np.sqrt((np.outer(np.diag(covariance), np.diag(covariance)) + covariance**2) / draws)
+    assert (np.abs(np.cov(found.T) - covariance) < bound).all()

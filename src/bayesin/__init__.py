@@ -23,6 +23,7 @@ if _typing.TYPE_CHECKING:
     from .evaluation import barrier as barrier
     from .evaluation import evaluate as evaluate
     from .evaluation import fit_temperature as fit_temperature
+    from .evaluation import linearised as linearised
     from .evaluation import marginal_loss as marginal_loss
     from .evaluation import plane as plane
     from .evaluation import predict as predict
@@ -86,7 +87,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "compact": "Compact compact prune",
     "evaluation": "Barrier ClassPredictive Evaluation Plane Predictive RealPredictive barrier evaluate "
-    "fit_temperature marginal_loss plane predict",
+    "fit_temperature linearised marginal_loss plane predict",
     "inference": "HMC SGMCMC SWAG VI ChainDiagnostics Ensemble FanIn Fit Isotropic Laplace Prior diagnose_chains "
     "elbo_loss fit_ensemble fit_hmc "
     "fit_laplace fit_sgmcmc fit_swag fit_vi fit_vi_grid recalibrate",

@@ -82,7 +82,8 @@ def check_arrays(tree: Tree, what: str) -> Flat:
 def check_callable(apply: Any) -> None:
     """Raises `ModelError` for something that cannot be called with (params, x)."""
     if not callable(apply):
-        raise ModelError(f"apply must be a function of (params, x), not {type(apply).__name__}")
+        hint = ": give model.apply" if callable(getattr(apply, "apply", None)) else ""
+        raise ModelError(f"apply must be a function of (params, x), not {type(apply).__name__}{hint}")
 
 
 def hashable(apply: Apply) -> Apply:

@@ -122,8 +122,8 @@ def start(
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 1
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in filter(None, (sys.stdout, sys.stderr)):  # one that was closed is None
+            stream.flush()
         os._exit(code)
     return Child(0, log)
 

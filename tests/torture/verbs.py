@@ -172,7 +172,11 @@ INJECTED = {
             "evaluate --force", lambda given: ["evaluate", *_pair(given), "--samples", "2"], "--force", ignored=PAGE
         ),
         _over("barrier", lambda given: ["barrier", *_pair(given), *BARRIER[1:]], ignored=PAGE),
-        _over("try", lambda given: ["try", *_pair(given), "--samples", "2", "--taus", "3"], ignored=PAGE),
+        _over(
+            "try",
+            lambda given: ["try", *_pair(given), "--samples", "2", "--taus", "3"],
+            ignored=(*PAGE, "barrier.json"),
+        ),
         Injected(
             "report",
             lambda given, out: ["report", str(given / "barrier"), "--quiet", "--out", str(out / "page.html")],

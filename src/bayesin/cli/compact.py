@@ -41,7 +41,7 @@ from ..randomness import seed_key
 from ..store import card_is_ours, save_posterior, write_card, write_tensors
 from ..symmetry import PermutationSpec
 from .main import Common
-from .output import Output, warnings_in_one_line
+from .output import Output
 from .output_dir import numbers_without_page, result_folder
 
 CHAINS = ("hmc", "sgmcmc")  # methods whose samples are draws of Markov chains
@@ -183,7 +183,7 @@ class Fold(SymmetryChoice, Common):
         reference: Any = self.reference
         if reference not in ("mean", "first"):
             reference = point_of(read_posterior(find_posterior(reference), model))
-        with out.progress("matching", None) as bar, warnings_in_one_line(out):
+        with out.progress("matching", None) as bar:
             return compact(
                 samples,
                 spec,

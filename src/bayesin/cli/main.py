@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from ..errors import BayesinError, ConfigError, did_you_mean, first_line
-from .output import Output
+from .output import Output, warnings_in_one_line
 
 
 class Verb(NamedTuple):
@@ -150,7 +150,8 @@ def _dispatch(argv: list[str]) -> int:
         raise ConfigError(f"there is no verb '{argv[0]}'{did_you_mean(argv[0], VERBS) or ';'} 'bayesin' lists them")
     options = _parse(argv[0], argv[1:])
     out = Output(as_json=options.json, quiet=options.quiet)
-    result = options.run(out)
+    with warnings_in_one_line(out):
+        result = options.run(out)
     out.result(result)
     return _end(out, int(result.get("exit_code", 0)) if isinstance(result, dict) else 0)
 

@@ -14,7 +14,7 @@ from ..lab.campaign import Event, Task, task_status, topological_order
 from ..lab.machine import use_compilation_cache
 from ..lab.papers import CATALOGUE, SCALES, choose_tasks, find, read_reproduction, reproduce, write_reproduction
 from .main import Common
-from .output import Output, warnings_in_one_line
+from .output import Output
 from .signals import stoppable
 
 COLOURS = {
@@ -66,8 +66,7 @@ class Reproduce(Common):
             return _show_list(out, self.runs)
         if self.redraw is not None:
             folder = self.out or self.redraw.parent
-            with warnings_in_one_line(out):
-                result = write_reproduction(read_reproduction(self.redraw), folder, source=self.redraw)
+            result = write_reproduction(read_reproduction(self.redraw), folder, source=self.redraw)
             return _show(out, result, folder)
         if not self.name:
             raise ConfigError("needs a name: bayesin reproduce kl; --list shows them all")
@@ -110,7 +109,7 @@ class Reproduce(Common):
         out.line(f"{name} ({self.scale}): {figure.claim}; {left} of {len(tasks)} tasks to do, {whole}")
         if self.minutes == 0:
             out.line("--minutes 0: nothing new is begun; the figure shows what was done before")
-        with warnings_in_one_line(out), stoppable() as stop, out.progress(name, len(tasks)) as bar:
+        with stoppable() as stop, out.progress(name, len(tasks)) as bar:
 
             def told(event: Event) -> None:
                 bar.update(event.done, f"{event.title[:60]} {event.note}", event.tasks)

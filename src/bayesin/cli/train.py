@@ -26,7 +26,7 @@ from ..lab.runs import (
 )
 from ..models import WIDTHS
 from .main import Common
-from .output import Bar, Output, warnings_in_one_line
+from .output import Bar, Output
 from .parsing import given_settings, settings_as_flags
 from .signals import stoppable
 
@@ -75,10 +75,6 @@ class Train(_Settings):  # pyright: ignore[reportGeneralTypeIssues]
     """Wait while another process works in the run folder, instead of leaving."""
 
     def run(self, out: Output) -> dict[str, Any]:
-        with warnings_in_one_line(out):
-            return self._run(out)
-
-    def _run(self, out: Output) -> dict[str, Any]:
         use_compilation_cache()
         data = self.data_file()
         config = self.config(data)
@@ -122,9 +118,8 @@ class Train(_Settings):  # pyright: ignore[reportGeneralTypeIssues]
         if is_address(self.model) and (self.width, self.depth) != (None, None):
             raise ConfigError(f"--width and --depth are of the built-in networks; {self.model} has sizes of its own")
         if not is_address(self.model) and self.model not in WIDTHS:
-            hint = (
-                did_you_mean(self.model, WIDTHS, 0.4) or f"; choose {', '.join(WIDTHS)}, or your own: file.py:model"
-            )
+            own = f"; choose {', '.join(WIDTHS)}, or your own: file.py:model"
+            hint = own if self.model.endswith(".py") else did_you_mean(self.model, WIDTHS, 0.4) or own
             raise ConfigError(f"there is no model '{self.model}'{hint}")
 
     def config(self, data: Dataset | None = None) -> RunConfig:

@@ -32,7 +32,7 @@ from .clusters import mixture_of
 from .members import Foldable, Members, flipped, fold, low_rank, members_of, noise
 from .moments import rebase
 from .sample_matching import match_activations_to_mean, match_weights, match_weights_to_mean, stacked
-from .scaling import SCALES, scaled
+from .scaling import SCALES, certain, scaled
 from .unit_matrix import SampleSet
 
 Folded = Gaussian | LowRankGaussian | FactorGaussian | GaussianMixture
@@ -125,11 +125,13 @@ def compact(
         chains: how many Markov chains the samples are draws of, one after the other; a fit and `Draws` know it.
         scale: multiplies all deviations; `"held-out"` is the one of `SCALES` with the best held-out NLL.
         held_out: inputs and targets that these choices are made on; needs `apply`.
-        apply: the network, or its `Model`; hidden activations are found in it.
+        apply: the network, or its `Model`; hidden activations are found in it, and the statistics of a `Model` are
+            excluded.
         x: inputs that activations are computed on.
         activations: `(params, x) -> {group: (..., units)}`, where they cannot be found in `apply`.
         likelihood: of the held-out targets; that of the fit, or categorical.
-        exclude: paths that are moved but not compared, such as running statistics.
+        exclude: paths that are moved and averaged, but neither compared nor given a spread: running statistics, of
+            which a draw could be a negative variance. Those of a `Fit` are known.
         max_rounds: bound on the passes for `"mean"`; late ones visit few samples.
         tolerance: a pass that lowers the squared spread by a smaller part than this is the last.
         on_round: called with (round, samples matched in it, samples).
@@ -153,8 +155,9 @@ def compact(
         (Compact(4 samples, spread 2.236 -> 0, rounds 2, converged), [0, 2, 2, 0])
     """
     check_key(key)
+    paths = frozenset(exclude) | _statistics(samples) | _statistics(apply)
     apply = apply.apply if isinstance(apply, Model) else apply
-    members, paths = members_of(samples), frozenset(exclude)
+    members = members_of(samples)
     if chains is not None:
         members = members._replace(chains=chains)
     if cost is not None and match is not None:
@@ -193,6 +196,7 @@ def compact(
             candidates[number] = (
                 low_rank(members, spec, matched.perms, rank) if wide else Gaussian(after.mean, after.std)
             )
+    candidates = {number: certain(folded, paths) for number, folded in candidates.items()}
     if isinstance(samples, Fit) and likelihood is None and held_out is not None:
         likelihood = samples.likelihood
     posterior, chosen, losses = _chosen(candidates, scale, held_out, apply, likelihood, key)
@@ -204,7 +208,7 @@ def compact(
     counts = [transpositions({g: perm[k] for g, perm in matched.perms.items()}) for k in range(count)]
     return Compact(
         posterior=posterior,
-        direct=Gaussian(before.mean, before.std),
+        direct=certain(Gaussian(before.mean, before.std), paths),
         perms=matched.perms,
         signs=dict(matched.signs),
         transpositions={group: np.array([each[group] for each in counts]) for group in spec.sizes},
@@ -218,6 +222,11 @@ def compact(
         held_out_nll=losses,
         mixing=mixing,
     )
+
+
+def _statistics(of: object) -> frozenset[str]:
+    """The running statistics that a fit or a model names."""
+    return of.statistics if isinstance(of, Fit | Model) else frozenset()
 
 
 def _choice(match: Match | None, reference: Reference | None, by_activations: bool) -> tuple[Match, Reference]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import PosteriorError
 from ..posteriors import FactorGaussian, Gaussian, GaussianMixture, LowRankGaussian, Samples
-from ..trees import Tree, is_float
+from ..trees import Tree, is_float, map_with_path
 
 SCALES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 P = TypeVar("P", bound=Gaussian | LowRankGaussian | FactorGaussian | GaussianMixture)
@@ -47,9 +47,17 @@ def shrunk(networks: Samples, mean: Tree, scale: float) -> Samples:
 
 def scaled(posterior: P, scale: float) -> P:
     """Returns the posterior with its spread multiplied by `scale`; of a mixture that of every component."""
+    return _with_spread(posterior, lambda path, leaf: (leaf * scale).astype(leaf.dtype))
 
+
+def certain(posterior: P, paths: frozenset[str]) -> P:
+    """Returns the posterior without a spread at these paths."""
+    return _with_spread(posterior, lambda path, leaf: leaf * 0 if path in paths else leaf) if paths else posterior
+
+
+def _with_spread(posterior: P, change: Callable[[str, Any], Any]) -> P:
     def times(tree: Tree) -> Tree:
-        return jax.tree.map(lambda leaf: (leaf * scale).astype(leaf.dtype) if is_float(leaf.dtype) else leaf, tree)
+        return map_with_path(lambda path, leaf: change(path, leaf) if is_float(leaf.dtype) else leaf, tree)
 
     if isinstance(posterior, Gaussian):
         return Gaussian(posterior.mean, times(posterior.std))  # pyright: ignore[reportReturnType]

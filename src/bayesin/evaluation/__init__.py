@@ -3,6 +3,7 @@
 from . import metrics as metrics
 from .barrier import Barrier as Barrier
 from .barrier import barrier as barrier
+from .linearised import linearised as linearised
 from .marginal import Data as Data
 from .marginal import marginal_loss as marginal_loss
 from .plane import Plane as Plane

@@ -30,10 +30,12 @@ from .priors import Prior as Prior
 from .recalibrate import recalibrate as recalibrate
 from .settings import Training as Training
 from .settings import identity_fields as identity_fields
+from .settings import likelihood_of as likelihood_of
 from .sgmcmc import SGMCMC as SGMCMC
 from .sgmcmc import fit_sgmcmc as fit_sgmcmc
 from .swag import SWAG as SWAG
 from .swag import fit_swag as fit_swag
+from .training_problem import check_network as check_network
 from .training_problem import initialise as initialise
 from .vi import VI as VI
 from .vi import fit_vi as fit_vi

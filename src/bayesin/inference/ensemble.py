@@ -74,4 +74,11 @@ def fit_ensemble(
     trained = train(key, problem, checkpoint=checkpoint, on_progress=on_progress)
     variables, fixed = trained.states.variables, [jnp.asarray(leaf) for leaf in trained.states.fixed]
     params = jax.vmap(trained.layout.tree_of)(jnp.asarray(variables["mean"]), fixed)
-    return Fit((Samples(params),), trained.trace, config, learned_likelihoods(likelihood, trained), trained.memory)
+    return Fit(
+        (Samples(params),),
+        trained.trace,
+        config,
+        learned_likelihoods(likelihood, trained),
+        trained.memory,
+        statistics=model.statistics,
+    )

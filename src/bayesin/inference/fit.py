@@ -71,6 +71,7 @@ class Fit(eqx.Module, Generic[P, C]):
     mixing: "ChainDiagnostics | None" = eqx.field(
         static=True, default=None
     )  # of several Markov chains: have they mixed, modulo symmetry?
+    statistics: frozenset[str] = eqx.field(static=True, default=frozenset())  # those of the model
 
     @property
     def posterior(self) -> P:
@@ -96,7 +97,7 @@ class Fit(eqx.Module, Generic[P, C]):
             weights = sum(leaf.size for leaf in jax.tree.leaves(first.mean))
             many = f"{count} {kind}"
         shown = [name for name in ("loss", "accuracy", "mse", "acceptance", "rhat_max") if name in self.trace]
-        ends = ", ".join(f"{name} {np.nanmean(self.trace[name][-1]):.4g}" for name in shown)
+        ends = ", ".join(f"{name} {_mean(self.trace[name][-1])}" for name in shown)
         learned = ", ".join(dict.fromkeys(map(repr, self.likelihoods)))
         mixed = [] if self.mixing is None else [f"  chains      {self.mixing}"]
         return "\n".join(
@@ -109,6 +110,12 @@ class Fit(eqx.Module, Generic[P, C]):
                 *mixed,
             ]
         )
+
+
+def _mean(values: np.ndarray) -> str:
+    """Of the members that have a value; a dash where none has."""
+    known = np.asarray(values)[np.isfinite(values)]
+    return f"{known.mean():.4g}" if known.size else "–"
 
 
 def trace_of(rows: list[Row]) -> Trace:

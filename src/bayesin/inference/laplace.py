@@ -138,7 +138,7 @@ def fit_laplace(
         factors[:, list(chosen)] = solve_triangular(np.linalg.cholesky(precision), np.eye(len(chosen)), lower=True)
         none = [jnp.zeros((len(chosen), *leaf.shape), leaf.dtype) for leaf in fixed]
         posteriors.append(LowRankGaussian(mean, jax.vmap(layout.tree_of)(jnp.asarray(factors), none)))
-    return Fit(tuple(posteriors), trained.trace, config, likelihoods, trained.memory)
+    return Fit(tuple(posteriors), trained.trace, config, likelihoods, trained.memory, statistics=model.statistics)
 
 
 def curvature(

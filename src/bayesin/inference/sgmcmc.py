@@ -137,7 +137,8 @@ def fit_sgmcmc(
     mixing = diagnose_fit(key, model, samples, config.chains, take(arrays.x, slice(PROBED)), likelihoods[0])
     if mixing is not None and mixing.predictions is not None:
         warn_unmixed({"predictions": mixing.predictions}, "draw longer, or with larger steps", stacklevel=2)
-    return Fit((samples,), _trace(chains), config, likelihoods, chains[0].memory, mixing=mixing)
+    memory = chains[0].memory
+    return Fit((samples,), _trace(chains), config, likelihoods, memory, mixing=mixing, statistics=model.statistics)
 
 
 def _sampling(config: SGMCMC, examples: int, key: jax.Array) -> optax.GradientTransformation:

@@ -110,7 +110,14 @@ def fit_swag(
         )
         for number, state in enumerate(states)
     )
-    return Fit(posteriors, trained.trace, config, learned_likelihoods(likelihood, trained), trained.memory)
+    return Fit(
+        posteriors,
+        trained.trace,
+        config,
+        learned_likelihoods(likelihood, trained),
+        trained.memory,
+        statistics=model.statistics,
+    )
 
 
 def _collecting(config: SWAG, examples: int) -> optax.GradientTransformation:

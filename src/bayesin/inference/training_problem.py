@@ -99,6 +99,12 @@ def check_model(model: Model, params: Tree, arrays: Arrays, likelihood: Likeliho
         check_outputs(likelihood, model.apply, params, (arrays.x_test, arrays.y_test), model.name)
 
 
+def check_network(key: jax.Array, model: Model, data: TrainingData, likelihood: Likelihood) -> None:
+    """Raises where a fit would, of a network and data that do not go together; nothing is trained."""
+    _check_statistics(model)
+    check_model(model, initialise(model, jax.random.fold_in(key, 0)), training_arrays(data, likelihood), likelihood)
+
+
 def prepare(key: jax.Array, problem: Problem) -> Prepared:
     """Returns plan, first states and hyperparameters; member i depends on `fold_in(key, i)` alone."""
     config, likelihood = problem.config, likelihood_of(problem.config)

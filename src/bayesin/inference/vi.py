@@ -165,17 +165,17 @@ def _fit_all(
         gains_are_points=first.gains == "points",
     )
     trained = train(key, problem, checkpoint=checkpoint, on_progress=on_progress)
-    return tuple(_fit(trained, index, config) for index, config in enumerate(settings))
+    return tuple(_fit(trained, model, index, config) for index, config in enumerate(settings))
 
 
-def _fit(trained: Trained, index: int, config: VI) -> Fit[Gaussian, VI]:
+def _fit(trained: Trained, model: Model, index: int, config: VI) -> Fit[Gaussian, VI]:
     mine = slice(index * config.members, (index + 1) * config.members)
     stacked = jax.tree.map(lambda leaf: leaf[mine], trained.states)
     states = [jax.tree.map(lambda leaf, at=i: leaf[at], stacked) for i in range(config.members)]
     trace = {name: column[:, mine] if column.ndim > 1 else column for name, column in trained.trace.items()}
     posteriors = tuple(_posterior(trained.layout, state) for state in states)
     likelihoods = learned_likelihoods(likelihood_of(config), trained)[mine]
-    return Fit(posteriors, trace, config, likelihoods, trained.memory)
+    return Fit(posteriors, trace, config, likelihoods, trained.memory, statistics=model.statistics)
 
 
 @partial(jax.jit, static_argnums=0)  # else every slice of every leaf is a program of its own

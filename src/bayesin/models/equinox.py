@@ -12,6 +12,7 @@ from .model import (
     Model,
     Role,
     adapt,
+    evaluation_options,
     is_number,
     name_of,
     packing_of,
@@ -34,14 +35,16 @@ def from_equinox(
     Args:
         source: a function of `key` that makes the module, for fresh parameters with every key; or a module,
             whose own values `init` then returns whatever the key. For a stateful model (BatchNorm) either may be
-            the pair of module and `eqx.nn.State` that `eqx.nn.make_with_state` makes; `params` is then
-            `{"params": …, "state": …}`, and the state a statistic.
+            the pair of module and `eqx.nn.State` that `eqx.nn.make_with_state` makes, which a function that returns
+            the module alone is called through; `params` is then `{"params": …, "state": …}`, and the state a
+            statistic.
         batched: whether the module takes a whole batch. As a rule Equinox models take one example, and the
             adapter maps them over the batch, under the axis name of the module's BatchNorm.
         name: for messages; the class's name where not given.
         train_options: keyword arguments of the call in training, where they differ. A call that takes `key` gets
             one there, for each example its own.
-        options: keyword arguments of the module's call.
+        options: keyword arguments of the module's call; customary switches that it takes, such as `inference`, are
+            set by themselves.
 
     Raises:
         ModelError: the source is neither, or cannot be built.
@@ -58,20 +61,23 @@ def from_equinox(
         raise ModelError(f"from_equinox takes an eqx.Module or a function of key that makes one, not {source!r:.80}")
     name = name or name_of(source[0] if isinstance(source, tuple) else source)
 
+    def evaluation(tree: Any) -> dict[str, Any]:
+        return evaluation_options(type(tree["params"] if isinstance(tree, dict) else tree).__call__, options)
+
     def call(tree: Any, x: Any) -> Any:
+        chosen = evaluation(tree)
         if isinstance(tree, dict):
             module, state = tree["params"], tree["state"]
-            run = lambda example: module(example, state, **options)[0]  # noqa: E731
+            run = lambda example: module(example, state, **chosen)[0]  # noqa: E731
         else:
-            run = lambda example: tree(example, **options)  # noqa: E731
+            run = lambda example: tree(example, **chosen)  # noqa: E731
         return run(x) if batched else jax.vmap(run)(x)
-
-    training = training_options(options, train_options)
 
     def call_train(tree: Any, x: Any, key: Any) -> tuple[Any, Any]:
         stateful = isinstance(tree, dict)
         module = eqx.nn.inference_mode(tree["params"] if stateful else tree, value=False)
         before = (tree["state"],) if stateful else ()
+        training = training_options(evaluation(tree), train_options)
 
         def run(example: Any, key: Any) -> Any:
             random = {"key": key} if takes_keyword(type(module).__call__, "key") else {}
@@ -86,7 +92,10 @@ def from_equinox(
         return outputs, {**tree, "state": after} if stateful else tree
 
     def trains_apart(tree: Any) -> bool:
-        return training != options or _has_switch(tree["params"] if isinstance(tree, dict) else tree)
+        options = evaluation(tree)
+        return training_options(options, train_options) != options or _has_switch(
+            tree["params"] if isinstance(tree, dict) else tree
+        )
 
     return adapt(
         _builder(source, name),
@@ -120,6 +129,8 @@ def _builder(source: Any, name: str) -> Callable[[Any], Any]:
 
     def build(key: Any) -> Any:
         made = source(key=key) if keyword else source(key)
+        if isinstance(made, eqx.Module) and _has_state(made):
+            made = eqx.nn.make_with_state(lambda: made)()
         if not _is_module(made):
             raise ModelError(f"{name} should return an eqx.Module, not {type(made).__name__}")
         return _evaluation(made)
@@ -131,6 +142,12 @@ def _is_module(made: Any) -> bool:
     if isinstance(made, tuple):
         return len(made) == 2 and isinstance(made[0], eqx.Module) and isinstance(made[1], eqx.nn.State)
     return isinstance(made, eqx.Module)
+
+
+def _has_state(module: eqx.Module) -> bool:
+    """Whether some layer keeps a state, which a module holds only until `eqx.nn.make_with_state` takes it out."""
+    leaves = jax.tree.leaves(module, is_leaf=lambda node: isinstance(node, eqx.nn.StateIndex))
+    return any(isinstance(leaf, eqx.nn.StateIndex) for leaf in leaves)
 
 
 def _evaluation(made: Any) -> Any:

@@ -5,7 +5,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import ModelError
-from .model import Keys, Model, Role, adapt, as_example, is_floating, is_number, training_options
+from .model import (
+    Keys,
+    Model,
+    Role,
+    adapt,
+    as_example,
+    evaluation_options,
+    is_floating,
+    is_number,
+    training_options,
+)
 
 
 def from_haiku(
@@ -31,7 +41,8 @@ def from_haiku(
         name: for messages.
         train_options: keyword arguments in training, where they differ; customary switches such as
             `is_training=False` are turned by themselves.
-        options: keyword arguments of the function that select evaluation, such as `is_training=False`.
+        options: keyword arguments of the function that select evaluation; customary switches that it takes, such
+            as `is_training`, are set by themselves.
 
     Raises:
         ModelError: not a transformed function, or it cannot be initialised on the example.
@@ -51,7 +62,7 @@ def from_haiku(
         raise ModelError(f"from_haiku takes the result of hk.transform, not {transformed!r:.80}")
     stateful = type(transformed).__name__ == "TransformedWithState"
     example = as_example(example_x)
-
+    options = evaluation_options(getattr(transformed.init, "_original_fn", transformed.init), options)
     training = training_options(options, train_options)
     if init_options is None:
         init_options = training if stateful or "is_training" in options else options

@@ -8,7 +8,17 @@ from flax import linen as nn
 from flax.core import unfreeze
 
 from ..errors import ModelError
-from .model import Keys, Model, Role, adapt, as_example, is_floating, is_number, training_options
+from .model import (
+    Keys,
+    Model,
+    Role,
+    adapt,
+    as_example,
+    evaluation_options,
+    is_floating,
+    is_number,
+    training_options,
+)
 
 
 def from_linen(
@@ -31,7 +41,8 @@ def from_linen(
         train_options: keyword arguments of the call in training, where they differ; customary switches such as
             `train=False` or `deterministic=True` are turned by themselves. Collections other than "params" are
             mutable there, and random numbers of every name come from the fit's key.
-        options: keyword arguments of the module's call that select evaluation, such as `train=False`.
+        options: keyword arguments of the module's call that select evaluation; customary switches that it takes,
+            such as `train`, are set by themselves.
 
     Raises:
         ModelError: not a Linen module, or it cannot be initialised on the example.
@@ -49,6 +60,7 @@ def from_linen(
     if not isinstance(module, nn.Module):
         raise ModelError(f"from_linen takes a flax.linen.Module instance, not {module!r:.80}")
     example = as_example(example_x)
+    options = evaluation_options(type(module).__call__, options)
 
     def build(key: Any) -> Any:
         variables = module.init(key, example, **options)

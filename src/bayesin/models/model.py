@@ -191,6 +191,26 @@ def training_options(options: Mapping[str, Any], given: Mapping[str, Any] | None
     return {**options, **(turned if given is None else given)}
 
 
+def evaluation_options(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a call in evaluation: those given, and the customary switches that it takes besides.
+
+    Example:
+        >>> evaluation_options(lambda x, train, scale=1: x, {})
+        {'train': False}
+    """
+    try:
+        known = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return {**options}
+    switches = (one for one in known if one.name in SWITCHES and one.kind is not inspect.Parameter.POSITIONAL_ONLY)
+    return {**{one.name: not SWITCHES[one.name] for one in switches if _may_be_a_switch(one)}, **options}
+
+
+def _may_be_a_switch(parameter: inspect.Parameter) -> bool:
+    """Whether it has no default, or one that can be turned; None often stands for the module's own attribute."""
+    return parameter.default is inspect.Parameter.empty or isinstance(parameter.default, bool)
+
+
 def packing_of(
     tree: Tree, name: str, role: Callable[[Keys, Any], Role], path: Callable[[Keys], str] = path_of
 ) -> Packing:

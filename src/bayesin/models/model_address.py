@@ -5,6 +5,7 @@ The file is the user's and may do anything: whatever it raises becomes one messa
 
 import importlib
 import importlib.util
+import inspect
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -43,8 +44,8 @@ def load(target: str, *, key: jax.Array, input_shape: Sequence[int] | None = Non
 
     The attribute may be a `bayesin.models.Model`; an NNX, Linen, Equinox or PyTorch module, or the class of one that
     is made from `rngs`, `key` or nothing; the result of `hk.transform`; a pair of one of these and an example input;
-    a triple `(apply, params, example input)`; or a function without arguments that returns any of them. Where no
-    example is given, `input_shape` says its shape.
+    a triple `(apply, params, example input)`; a function of `rngs` (NNX) or `key` (Equinox) that makes a module; or a
+    function without arguments that returns any of them. Where no example is given, `input_shape` says its shape.
 
     Args:
         target: `package.module:attribute` or `path/file.py:attribute`.
@@ -101,7 +102,7 @@ def _found(target: str, x: Any) -> tuple[Any, Any]:
     module = _import(source)
     value = _attribute(module, attribute, target)
     if callable(value) and not _is_network(value) and not isinstance(value, tuple):
-        value = _run(value, f"{target}()", module)
+        value = _made(value, target, module)
     if isinstance(value, tuple) and not hasattr(value, "_fields"):  # a Model is a tuple with fields
         if len(value) == 3 and callable(value[0]):
             return value[:2], value[2]
@@ -111,6 +112,25 @@ def _found(target: str, x: Any) -> tuple[Any, Any]:
     return value, None if x is None else jax.tree.map(
         lambda leaf: inputs_of(leaf) if hasattr(leaf, "detach") else leaf, x
     )
+
+
+def _made(function: Callable[..., Any], target: str, module: ModuleType) -> Any:
+    """What a function returns, or for one of `rngs` or `key` the model of the modules that it makes."""
+    makers: dict[str, Callable[..., Model]] = {"rngs": from_nnx, "key": from_equinox}
+    for argument, adapter in makers.items():
+        if _needs_only(function, argument):
+            return _run(lambda adapter=adapter: adapter(function), f"{target}({argument})", module)
+    return _run(function, f"{target}()", module)
+
+
+def _needs_only(function: Callable[..., Any], argument: str) -> bool:
+    try:
+        known = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    needed = [one.name for one in known if one.default is inspect.Parameter.empty and one.kind not in variadic]
+    return needed == [argument]
 
 
 def _is_network(value: Any) -> bool:

@@ -13,6 +13,7 @@ from .model import (
     Model,
     Role,
     adapt,
+    evaluation_options,
     is_array,
     is_number,
     name_of,
@@ -42,7 +43,8 @@ def from_nnx(
         name: for messages; the class's name where not given.
         train_options: keyword arguments of the call in training, where they differ; customary switches such as
             `train=False` are turned by themselves.
-        options: keyword arguments of the module's call, such as `decode=False`.
+        options: keyword arguments of the module's call, such as `decode=False`; customary switches that it takes,
+            such as `train`, are set by themselves.
 
     Raises:
         ModelError: the source is neither, or cannot be built.
@@ -59,23 +61,29 @@ def from_nnx(
         raise ModelError(f"from_nnx takes an nnx.Module or a function of rngs that makes one, not {source!r:.80}")
     name = name or name_of(source)
 
-    def call(tree: Any, x: Any) -> Any:
-        return nnx.merge(*tree)(x, **options)
+    def evaluation(module: nnx.Module) -> dict[str, Any]:
+        return evaluation_options(type(module).__call__, options)
 
-    training = training_options(options, train_options)
+    def call(tree: Any, x: Any) -> Any:
+        module = nnx.merge(*tree)
+        return module(x, **evaluation(module))
 
     def call_train(tree: Any, x: Any, key: Any) -> tuple[Any, Any]:
         module = nnx.merge(*tree)
         module.train()
         _reseed(module, key)
-        outputs = module(x, **training)
+        outputs = module(x, **training_options(evaluation(module), train_options))
         nnx.pop(module, nnx.Intermediate)  # what was sown on the way is no state
         return outputs, _split(module, evaluate=False)
 
     def trains_apart(tree: Any) -> bool:
         module = nnx.merge(*tree)
         module.train()
-        return training != options or nnx.split(module)[0] != nnx.split(nnx.merge(*tree))[0]
+        options = evaluation(module)
+        return (
+            training_options(options, train_options) != options
+            or nnx.split(module)[0] != nnx.split(nnx.merge(*tree))[0]
+        )
 
     return adapt(
         _builder(source, name),

@@ -369,6 +369,10 @@ def _file_of(path: Path | str) -> Path:
 
 
 def _parts_of(posterior: Posterior | Tree, kind: str | None) -> tuple[str, dict[str, Tree]]:
+    if isinstance(posterior, str | Path):
+        raise PosteriorError(
+            f"{str(posterior)[:80]!r} is no posterior; the path comes first: save_posterior(path, q)"
+        )
     if kind not in (None, "gaussian"):
         raise PosteriorError(f"kind needs 'gaussian' or None, not {kind!r}")
     if isinstance(posterior, Gaussian) or kind == "gaussian":

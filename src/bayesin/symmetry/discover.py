@@ -307,9 +307,11 @@ def _warn_of_what_stays(spec: PermutationSpec, parameters: dict[str, Array], rea
         named = ", ".join(f"'{path}' (the size of {group})" for path, group in list(behind.items())[:5])
         more = f" and {len(behind) - 5} more" if len(behind) > 5 else ""
         warnings.warn(
-            f"{len(behind)} parameters do not reach the output and stay behind when units move: {named}{more}; if "
-            "another mode reads them, as evaluation reads running statistics, pass modes=[(apply, x)]",
-            LeftBehindWarning,
+            LeftBehindWarning(
+                f"{len(behind)} parameters do not reach the output and stay behind when units move: {named}{more}; "
+                "if another mode reads them, as evaluation reads running statistics, pass modes=[(apply, x)]",
+                frozenset(behind),
+            ),
             stacklevel=3,
         )
     for units in (units for array in parameters.values() for axis in array for units in units_of(axis)):

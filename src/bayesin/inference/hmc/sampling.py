@@ -199,7 +199,10 @@ def fit_hmc(
     fit = _sample(key, inner, data, config, checkpoint, on_progress, None if start is None else moving(start), held)
     many = {path: np.broadcast_to(leaf, (len(fit.posterior), *leaf.shape)) for path, leaf in held.items()}
     posterior = Samples(unflatten(flatten(fit.posterior.params) | many))
-    return Fit((posterior,), fit.trace, fit.config, fit.likelihoods, probes=fit.probes, mixing=fit.mixing)
+    return Fit(
+        (posterior,), fit.trace, fit.config, fit.likelihoods, probes=fit.probes, mixing=fit.mixing,
+        statistics=model.statistics,
+    )  # fmt: skip
 
 
 def _statistics(model: Model, key: jax.Array, start: Tree | None) -> dict[str, np.ndarray]:

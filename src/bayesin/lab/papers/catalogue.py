@@ -10,12 +10,11 @@ from .rossi2023.initialisation import INITIALISATION
 from .rossi2023.kl import KL
 from .rossi2023.plane import PLANE
 from .rossi2023.presets import PRESETS
-from .rossi2023.prior import PRIOR
+from .rossi2023.prior_and_temperature import PRIOR, TEMPERATURE
 from .rossi2023.recurrent import RECURRENT
 from .rossi2023.regime import REGIME
 from .rossi2023.remedies import REMEDIES
 from .rossi2023.stated import STATED
-from .rossi2023.temperature import TEMPERATURE
 from .rossi2023.timings import TIMINGS
 from .rossi2023.width import WIDTH
 from .xiao2023.chains import LONG_CHAINS

@@ -82,7 +82,7 @@ def write_compact_report(folder: Path | str, report: CompactReport, files: Mappi
         "figures/compact.pdf": "both plots for print (also .svg, .png and .json)",
     }
     sections = {
-        "title": f"{report.samples:,} samples, one Gaussian",
+        "title": _title(report),
         "lead": [*_lead(report), *_unmixed(report.compacted.mixing)],
         "summary": _summary(report),
         "compact": section,
@@ -92,6 +92,14 @@ def write_compact_report(folder: Path | str, report: CompactReport, files: Mappi
         "run": run_section(report.config, provenance(), report.seconds),
     }
     return publish(folder, sections, {**files, **written})
+
+
+def _title(report: CompactReport) -> str:
+    """What was found, where predictions of classes were compared."""
+    if "compact" not in report.scores:
+        return f"{report.samples:,} samples, one Gaussian"
+    agreement = report.scores["compact"].agreement
+    return f"One Gaussian agrees with {report.samples:,} samples on {100 * agreement:.1f} % of the test set"
 
 
 def _evaluation(report: CompactReport) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Posteriors by name: run folders or safetensors files, and the model and data that they belong to.
 
     RUN                       posterior-0.safetensors in a run folder
-    RUN#1                     posterior-1.safetensors in it, or member 1 of its sample set
+    RUN#1                     posterior-1.safetensors in it, or member 1 of its only sample set
     FILE.safetensors          a posterior
     FILE.safetensors#3        member 3 of a sample set
 
@@ -9,6 +9,7 @@ Model and data set come from the file's own metadata, else from the run's config
 """
 
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +19,7 @@ import jax
 import numpy as np
 
 from ...data import Dataset, published_content
-from ...errors import ArtifactError, ConfigError, DataError, did_you_mean
+from ...errors import ArtifactError, ConfigError, DataError, LeftBehindWarning, did_you_mean
 from ...file_sets import check_one_making
 from ...inputs import Inputs, count_of, shapes_of, take
 from ...jaxprs import activation_bytes
@@ -211,9 +212,19 @@ def discover_and_verify(
     Both take two inputs, of which the shape is what counts.
     """
     two = take(inputs, slice(2))
-    spec = discover(model.apply, params, two, signs=signs) if known is None else known
+    with warnings.catch_warnings(record=True) as raised:
+        warnings.simplefilter("always")
+        spec = discover(model.apply, params, two, signs=signs) if known is None else known
+    for one in raised:
+        if not _is_of_training_alone(one.message, model):
+            warnings.warn(one.message, stacklevel=2)
     verify(model.apply, params, two, spec, key=jax.random.key(0))
     return spec
+
+
+def _is_of_training_alone(message: Warning | str, model: Model) -> bool:
+    """Whether what stays behind is statistics that evaluation does not read, such as Haiku's hidden averages."""
+    return isinstance(message, LeftBehindWarning) and bool(message.paths) and message.paths <= model.statistics
 
 
 def dataset_of(choice: ModelChoice, *files: PosteriorFile, needed: bool = True) -> Dataset | None:
@@ -363,12 +374,12 @@ def _suggestion(path: Path) -> str:
 
 
 def _in_folder(folder: Path, member: int | None) -> tuple[Path, int | None]:
-    path = folder / f"posterior-{member or 0}.safetensors"
+    path, first = (folder / f"posterior-{number}.safetensors" for number in (member or 0, 0))
+    only = first.exists() and not (folder / "posterior-1.safetensors").exists()
+    if member is not None and only and describe(first).kind == "samples":
+        return first, member
     if path.exists():
         return path, None
-    first = folder / "posterior-0.safetensors"
-    if member is not None and first.exists() and describe(first).kind == "samples":
-        return first, member
     others = sorted(file.name for file in folder.glob("*.safetensors"))
     hint = f"; it has {', '.join(others[:6])}" if others else "; is it a run that has not finished?"
     raise ConfigError(f"{folder} has no {path.name}{hint}")

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from ...data import Dataset, is_data_file, published_content
 from ...errors import ArtifactError, ConfigError, TrainingError
 from ...files import file_hash, remove_folder, remove_leftovers
-from ...inference import VI, Fit, Mixing, Progress, chains_of, fit_vi_grid
+from ...inference import VI, Fit, Mixing, Progress, chains_of, check_network, fit_vi_grid, likelihood_of
 from ...json_files import read_json, write_json
 from ...likelihoods import Likelihood, Normal
 from ...locks import locked
@@ -121,6 +121,7 @@ def run(
         record = _begin(config, folder, root)
         data, model = prepared or _prepare(config, root, tell)
         try:
+            check_network(seed_key(config.key), model, data, likelihood_of(config.training))
             tell("train")
             fit = _fit(config, folder, model, data, on_progress)
             return _finish(config, folder, data, model, fit, record, tell)

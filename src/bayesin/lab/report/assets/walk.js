@@ -112,6 +112,8 @@ function confusionPlot(walk, kind, step, colours) {
       yaxis: axis(colours, "true class", { type: "category", autorange: "reversed", showgrid: false, ticks: "" }) }) };
 }
 
+const isWord = (name) => String(name).length > 2;
+
 function imageCards(walk, kinds) {
   const updates = [];
   const cards = walk.images.labels.map((label, at) => {
@@ -122,15 +124,15 @@ function imageCards(walk, kinds) {
   });
   const node = el("div", { class: "panel", style: "margin-top:1rem" }, el("h3", {}, "Single images"),
     el("p", { class: "lead", style: "margin:0;font-size:.88rem" }, walk.images.says || "Predictive probabilities of a few test images; the true class stands out."),
-    legend(kinds.map((path) => [keyOf(path), path.title])), el("ul", { class: "images" }, cards));
+    legend(kinds.map((path) => [keyOf(path), path.title])), el("ul", { class: walk.classes.some(isWord) ? "images named" : "images" }, cards));
   return { node, update: (step) => updates.forEach((update) => update(step)) };
 }
 
 function probabilityStrip(walk, path, image, truth) {
   const says = el("div", { class: "says" }), bars = el("div", { class: "bars", "aria-hidden": "true" }), ticks = el("div", { class: "ticks", "aria-hidden": "true" });
-  const few = walk.classes.length <= 12;
+  const few = walk.classes.length <= 12, named = walk.classes.some(isWord);  // words do not fit below a bar
   const items = few ? walk.classes.map((name, at) => {
-    ticks.append(el("span", { class: at === truth ? "true" : "" }, String(name).slice(0, 2)));
+    if (!named) ticks.append(el("span", { class: at === truth ? "true" : "" }, String(name)));
     return bars.appendChild(el("i", { class: at === truth ? "" : "not-true" }));
   }) : [];
   const update = (step) => {
