@@ -45,12 +45,14 @@ def moments(
         for path, leaf in flatten(stack).items():
             if is_floating(leaf):
                 if path not in reference:
+                    # A copy, since the stack that it is a view of would otherwise stay in memory.
                     reference[path] = leaf[0].copy()
                     total[path], squares[path] = np.zeros(leaf.shape[1:]), np.zeros(leaf.shape[1:])
                 _add_deviations(leaf, reference[path], total[path], squares[path])
     count = len(samples)
     mean, std, widths = dict(first), {path: np.zeros_like(leaf) for path, leaf in first.items()}, []
     for path, sums in total.items():
+        # The two are equal where samples agree, and rounding may leave less than nothing.
         variance = np.maximum(squares[path] - sums**2 / count, 0.0) / (count - 1)
         mean[path] = (reference[path].astype(np.float64) + sums / count).astype(first[path].dtype)
         std[path] = np.sqrt(variance).astype(first[path].dtype)
@@ -67,6 +69,7 @@ def moments(
 def _add_deviations(stack: np.ndarray, reference: np.ndarray, total: np.ndarray, squares: np.ndarray) -> None:
     """Adds the deviations of a stack from the reference, and their squares, to the sums so far."""
     rows, flat = stack.reshape(len(stack), -1), [array.reshape(-1) for array in (reference, total, squares)]
+    # Some features at a time: the float64 copy of a whole stack would be twice its size.
     for at in range(0, rows.shape[1], FEATURES):
         centre, first, second = (array[at : at + FEATURES] for array in flat)
         offset = rows[:, at : at + FEATURES].astype(np.float64)

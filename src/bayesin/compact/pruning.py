@@ -49,6 +49,7 @@ def keep_mask(std: Tree, keep: float, *, exclude: frozenset[str] = frozenset()) 
     if np.isnan(values).any():
         raise PosteriorError("a std is NaN; weights cannot be ranked")
     kept = np.zeros(values.size, bool)
+    # By rank and not by a threshold, which would keep more than was asked for among equal stds.
     kept[np.argsort(values, kind="stable")[: int(keep * values.size)]] = True
     masks: dict[str, Any] = {path: np.ones(leaf.shape, bool) for path, leaf in flat.items()}
     start = 0

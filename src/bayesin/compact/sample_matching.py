@@ -161,6 +161,7 @@ class _MeanSearch:
         rounds, converged = 1, False
         while rounds < max_rounds and not converged:
             rounds += 1
+            # Known before the round: while it runs, samples come to rest.
             whole, before = not self.resting.any(), self._spread(self.sum)
             self._round(rounds)
             small = before - self._spread(self.sum) <= tolerance * before
@@ -174,11 +175,15 @@ class _MeanSearch:
         for group in _batched(self._awake(), self.together):
             for (index, units), perm in zip(group, self._match_to_others(group), strict=True):
                 before = self.perms[index].copy()
+                # Late in a search most samples stay put: one that did rests for twice as many rounds as the last
+                # time.
                 if (before == perm).all():
                     self.patience[index] = min(2 * self.patience[index] + 1, PATIENCE)
                 else:
                     self.patience[index] = 0
                     self.perms[index] = perm
+                    # The sum is corrected by what moved: to add up all samples again would be one more pass over
+                    # them, and they may be on disk.
                     self.sum += units[perm]
                     self.sum -= units[before]
                 self.resting[index] = self.patience[index]
@@ -225,6 +230,7 @@ class _MeanSearch:
 
     def _begin_with_few(self, max_rounds: int, tolerance: float) -> None:
         """Searches among a part of the samples, whose passes are cheap, and matches all to the mean they find."""
+        # Every so many rather than the first: draws of one chain resemble their neighbours.
         few = np.arange(0, len(self.samples), SUBSET)
         part = Samples(self.samples.take(few)) if isinstance(self.samples, Draws) else self.samples[few]
         search = _MeanSearch(self.rows, part, self.spec, self.pool, None)

@@ -67,6 +67,8 @@ def unit_matrix(spec: PermutationSpec, like: Tree, exclude: frozenset[str]) -> U
     if not compared:
         return None
     largest = max(float(np.abs(flat[layout.path]).max(initial=0.0)) for layout in compared)
+    # Only tiny or huge weights are rescaled, by a power of two, which changes no digit: squares of 1e-25 are zero in
+    # float32.
     ordinary = largest == 0 or 1 / ORDINARY <= largest <= ORDINARY
     return UnitMatrix(group, compared, 0 if ordinary else -int(np.frexp(largest)[1]))
 

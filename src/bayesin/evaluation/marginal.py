@@ -82,8 +82,10 @@ def marginal_loss(
     """
     likelihood, (x, y) = as_likelihood(likelihood), data
     drawn = as_drawable(posterior, key, samples)
+    # Of a sample set every member is taken, so that the key decides nothing.
     count, stream = (len(drawn), jax.random.key(0)) if isinstance(drawn, Samples) else (samples, needed(key))
 
+    # Backwards a draw's activations are computed again: kept, they would be those of all draws at once.
     @jax.checkpoint
     def log_likelihoods(number: Array) -> Array:
         return _scores(
@@ -136,6 +138,8 @@ def average_over_draws(
 
     def some_draws(total: Array, first: Array) -> tuple[Array, Array]:
         index = first + jnp.arange(draws)
+        # The last round may be short. It is filled with the last draw once more, which then has no weight, so that
+        # every round has one shape.
         members = _stacked(posterior, key, jnp.minimum(index, samples - 1))
         unused = jnp.where(index < samples, 0.0, -jnp.inf).astype(total.dtype)
 
@@ -144,8 +148,10 @@ def average_over_draws(
             return likelihoods, logsumexp(probs + unused[:, None, None], axis=0)
 
         likelihoods, probs = jax.lax.map(one_chunk, (x, y))
+        # Probabilities are added up on the way: of all draws they would take draws times classes an example.
         return jnp.logaddexp(total, probs), likelihoods
 
+    # Only the number of classes is asked for; nothing is computed.
     probs = jax.eval_shape(
         lambda: _all_scores(
             posterior, _stacked(posterior, key, jnp.arange(draws)), take(x, 0), y[0], apply, likelihood
@@ -180,6 +186,7 @@ def _influence(log_likelihoods: Float[Array, "draws examples"], average: Float[A
     ratios = jnp.exp(log_likelihoods - average[None])
     largest = jnp.arange(draws)[:, None] == jnp.argmax(log_likelihoods, axis=0)[None]
     others = logsumexp(jnp.where(largest, -jnp.inf, log_likelihoods), axis=0) - average
+    # The one keeps the logarithm finite where the other branch is taken.
     without = jnp.where(largest, others[None], jnp.log(jnp.where(largest, 1.0, draws - ratios)))
     change = np.log(draws - 1).astype(without.dtype) - without  # of an example's loss
     return 1 + (draws - 1) * change.mean(1)
@@ -250,6 +257,7 @@ def _scores(
         first = _scores(posterior.first, member[0], x, y, apply, likelihood)
         second = _scores(posterior.second, member[1], x, y, apply, likelihood)
         weight = posterior.weight.astype(first[0].dtype)
+        # At an end of the path one of the two is −inf, and `logaddexp` leaves that part out.
         weights = jnp.log1p(-weight), jnp.log(weight)
         mixed = [jnp.logaddexp(weights[0] + a, weights[1] + b) for a, b in zip(first, second, strict=True)]
         return mixed[0], mixed[1]

@@ -34,6 +34,8 @@ from ..trees import Tree, is_float
 from .elbo import cross_entropy, entropy, softplus_and_slope
 from .flat_parameters import FlatLayout
 
+# Streams go by name: a new one changes the numbers of none that is there. Not by Python's own hash, which differs
+# between processes.
 INIT, SHUFFLE, NOISE, DROPOUT = (zlib.crc32(name) for name in (b"init", b"shuffle", b"noise", b"dropout"))
 
 
@@ -152,6 +154,7 @@ def advance(
         return _step(plan, state, member, shared, *at)
 
     every = (keys, rates, batch_order(plan, member.key, start))
+    # The same numbers either way; on a CPU convolutions inside of a loop are several times as slow.
     if plan.length == 1:  # no loop around a lone step
         state, seen = body(state, jax.tree.map(lambda leaf: leaf[0], every))
         seen = jax.tree.map(lambda leaf: leaf[None], seen)
@@ -198,6 +201,7 @@ def batch_order(plan: TrainingPlan, key: jax.Array, start: jax.Array) -> jax.Arr
     def order(epoch: jax.Array) -> jax.Array:
         return jax.random.permutation(jax.random.fold_in(stream, epoch), plan.examples)[:kept]
 
+    # What is left over of an epoch is left out, and is another part in the next: all batches have one size.
     orders = jax.lax.map(order, first + jnp.arange(epochs, dtype=jnp.int32)).reshape(-1)
     if not whole:
         orders = jax.lax.dynamic_slice_in_dim(orders, (start - first * each) * plan.batch, plan.length * plan.batch)
@@ -214,6 +218,7 @@ def evaluate_mean(
     size = min(plan.batch, count)
 
     def in_batches(leaf: jax.Array) -> jax.Array:
+        # Filled up to whole batches, of which the results are cut off: one shape, one program.
         padded = jnp.pad(leaf, [(0, -count % size), *[(0, 0)] * (leaf.ndim - 1)])
         return padded.reshape(-1, size, *leaf.shape[1:])
 
@@ -241,6 +246,7 @@ def _step(
 
     def one_draw(drawn: tuple[jax.Array, jax.Array]) -> tuple[dict[str, jax.Array], dict[str, Any], list[jax.Array]]:
         noise, key = drawn
+        # Sizes are static: a network without points, by far the most common, pays for no slice and no concatenation.
         gaussians = mean[:size] + std * noise if size < len(mean) else mean + std * noise
         weights = jnp.concatenate([gaussians, mean[size:]]) if size < len(mean) else gaussians
         seen, gradient, collected = _gradient(plan, weights, state.fixed, x, y, learned or member.likelihood, key)
@@ -253,6 +259,7 @@ def _step(
         keys = jax.random.split(jax.random.fold_in(key, DROPOUT), plan.train_samples)
         *averaged, collected = jax.lax.map(one_draw, (noise, keys))
         seen, slopes = jax.tree.map(lambda leaf: leaf.mean(0), averaged)
+        # Statistics are averaged over the draws; a counter counts the step, not the draws in it.
         collected = [leaf.mean(0) if is_float(leaf.dtype) else leaf[0] for leaf in collected]
 
     on_prior, on_entropy = (weight / plan.examples for weight in _weights(plan, member))
@@ -265,6 +272,7 @@ def _step(
         "likelihood": slopes["likelihood"] if learned else {},
     }
     if isinstance(plan.optimiser, optax.GradientTransformation):  # brings its own rate
+        # optax mixes its counters with fractions, which is an error where promotion is strict.
         with jax.numpy_dtype_promotion("standard"):
             updates, optimiser = plan.optimiser.update(gradients, state.optimiser, state.variables)
         variables = optax.apply_updates(state.variables, updates)
@@ -307,6 +315,8 @@ def _gradient(
         nll = negative_log_likelihood(likelihood, outputs, y).mean()
         return nll, (score(likelihood, outputs, y), after)
 
+    # By pieces rather than the whole vector: the gradients of slices would each be a padded vector of all weights,
+    # added up.
     (nll, (scores, after)), (pieces, slope) = jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)(
         plan.layout.pieces(weights), parameters
     )

@@ -145,6 +145,7 @@ def align_many(
     history = [search.total()]
     if search.begin(random_order(spec, jax.random.fold_in(key, 0), max_sweeps), history[0]):
         history.append(search.total())
+    # One alone has nobody to be aligned to.
     rounds, converged = 0, len(members) == 1
     while rounds < max_sweeps and not converged:
         rounds += 1
@@ -225,6 +226,8 @@ class _Search:
 
     def visit(self, index: int, order: list[tuple[str, ...]]) -> int:
         """Aligns one member to the mean of the others; returns how many units moved."""
+        # The sums are kept and one member is taken out, so that a round costs a pass over the members and not one for
+        # each pair.
         others = _add(self.sums, self._moved(index), -1.0)
         found = self._align(index, others, [at for at in range(len(self.members)) if at != index], order)
         if not found.gains:
@@ -246,6 +249,7 @@ class _Search:
         among = sum(_value(part, self.flats[i], self.flats[j]) for (i, j), part in self.given.items())
         if not self.symmetric:
             return (among + self._of_pairs()) / len(self.members)
+        # Squared distances to the mean add up to those of all pairs over their count: no pair is formed.
         mean = self._mean(self.sums, len(self.members))
         return among / len(self.members) + sum(
             objective_of_flat(_towards(member.problem, mean, {}), flat)
@@ -309,6 +313,7 @@ class _Search:
     def _moved(self, index: int) -> Arrays:
         member, flat = self.members[index], self.flats[index]
         return [
+            # The running sums lose and gain a member at every visit; in float32 they would drift.
             tuple(array.astype(np.float64) for array in _gathered(member.problem, pair.layout, of_pair, flat))
             for pair, of_pair in zip(member.problem.features, member.as_target, strict=True)
         ]

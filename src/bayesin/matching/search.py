@@ -125,6 +125,8 @@ def descend(
         else:
             used.append(tuple(sweep))
             search.sweep(family for group in sweep for family in search.structure.roots[group])
+        # Only once converged: a kick leaves nothing unsolved behind it, and would forget families that are still to
+        # be solved.
         if kicks is not None and not search.unsolved and search.value > PLANTED * start:
             search.kick_all(generator(kicks, "kicks"))
             kicks = None
@@ -156,6 +158,7 @@ def starts(spec: PermutationSpec, key: jax.Array, count: int, init: Perms | None
 def random_order(spec: PermutationSpec, key: jax.Array, sweeps: int) -> list[tuple[str, ...]]:
     """Returns the groups in a fresh random order for each sweep."""
     groups = list(spec.sizes)
+    # One call to JAX for all sweeps; rows of random numbers are sorted rather than lists shuffled.
     draws = jax.random.uniform(jax.random.fold_in(key, zlib.crc32(b"order")), (sweeps, len(groups)))
     return [tuple(groups[i] for i in np.argsort(row, kind="stable")) for row in np.asarray(draws)]
 
@@ -211,6 +214,7 @@ class _Search:
         """Takes the step of every family that is not solved."""
         for family in families:
             if family in self.unsolved:
+                # Before the step: a family that is its own neighbour is put back by it.
                 self.unsolved.discard(family)
                 step = self.step(family, self.floor)
                 if step is not None:
@@ -222,9 +226,12 @@ class _Search:
         """Settles all families by their evidence, as one step; returns them in the order in which they were."""
         before, flat = self.perms_now(), dict(self.flat)
         families = self.settle(self.neighbours)
+        # From the objective: steps that saw a part of the evidence cannot say what they gained.
         gain = self.value - self.objective()
         if gain > self.floor:
             self.count(gain)
+            # Who was settled after all neighbours has seen them where they are, and is solved. A family counts among
+            # those that are later than itself, so that its own neighbour stays unsolved.
             later = {family: set(families[at:]) for at, family in enumerate(families)}
             self.unsolved = {family for family in self.unsolved if self.neighbours[family] & later[family]}
         else:
@@ -241,6 +248,8 @@ class _Search:
             if self.solved >= end:
                 break
             before, flat, value, count = self.perms_now(), self.flat.copy(), self.value, len(self.gains)
+            # The sweeps in a kick count what they gained from a state that was thrown up; of all that only the
+            # difference to where the search stood is a gain, and one step.
             self._kick(str(family), draws)
             del self.gains[count:]
             self.value = value
@@ -253,10 +262,13 @@ class _Search:
     def _kick(self, family: str, draws: np.random.Generator) -> None:
         """Throws a family at random; its neighbours follow, then itself, then all that it takes."""
         names = self.structure.families[family]
+        # `permuted` shuffles the rows of an indexed group independently; `permutation` would keep them together.
         own = {name: draws.permuted(self.structure.own(self.perms, name), axis=-1) for name in names}
         self.take(self._as_step(family, own, {}))
         self.unsolved = self.neighbours[family] | {family}
+        # A set of names has another order in every process, since Python salts their hashes.
         near = sorted(self.neighbours[family] - {family}, key=list(self.neighbours).index)
+        # Neighbours first: solved at once, the family would return to where it was, as nothing else has moved.
         for sweep in ([*near, family], *([list(self.neighbours)] * KICKED)):
             self.sweep(sweep)
         self.unsolved = set()
@@ -270,6 +282,7 @@ class _Search:
         """Takes a step."""
         for name, perm in step.own.items():
             member = self.structure.members[name]
+            # Of an indexed group a member may be one row, and is written in place: copies are taken before a kick.
             if self.perms[member.group].ndim == 1:
                 self.perms[member.group] = perm
             else:
@@ -283,6 +296,7 @@ class _Search:
         counts = {family: self._evidence(family, among) for family in neighbours}
         while counts:
             family = max(counts, key=lambda name: counts[name])  # the first of equals, in the order of the spec
+            # Without evidence every order is as good, and the family stays where it is.
             if counts.pop(family):
                 matrices = self.timed("similarity", self._matrices, family, among)
                 self.take(self._solution(family, matrices))
@@ -295,6 +309,8 @@ class _Search:
         """The step that lowers the objective by more than `floor`, or None."""
         matrices = self.timed("similarity", self._matrices, family, None)
         step = self._solution(family, matrices)
+        # The gradient may promise a gain that the objective does not have, and at a local optimum of the one a swap
+        # may still lower the other: each kind of step is tried only where those before it failed.
         if not self.similarities.is_linear(family):
             return (
                 self._checked(step, floor)
@@ -303,6 +319,8 @@ class _Search:
             )
         if step.gain <= floor:
             return None
+        # Small beside what was added up to find it, the gain may be rounding: it is computed again from the numbers
+        # that move, whose differences have all their digits.
         if step.gain <= sum(map(self.similarities.rounding_bound, matrices)):
             exact = (gain_of_units(self.problem, unit, self.flat, new) for unit, new in step.flat.items())
             step = step._replace(gain=self.timed("objective", lambda: sum(exact)))
@@ -321,6 +339,7 @@ class _Search:
         if size not in self.work:
             self.work[size] = np.empty((2, size, size), self.problem.dtype)
         present = {name: self.structure.own(self.perms, name) for name in self.structure.families[family]}
+        # The assignment sees each unit with the better of its signs, and need not know that there are two.
         worth = {unit: better(matrix) for unit, matrix in matrices.items()}
         arguments = self.structure, family, worth, present, self.potentials, self.work[size]
         own = self.timed("assignment", solve_family, *arguments)
@@ -352,11 +371,13 @@ class _Search:
         gain = 0.0
         for unit, matrix in matrices.items():
             rows = np.arange(len(matrix))
+            # |t − s|² is |t|² + |s|² − 2⟨t, s⟩, and a permutation leaves the squares alone.
             gain += 2.0 * float((matrix[rows, flat[unit]] - matrix[rows, self.flat[unit]]).sum(dtype=np.float64))
         return _Step(own, flat, gain)
 
     def _checked(self, step: _Step, floor: float) -> _Step | None:
         """A step whose gain is taken from the objective itself."""
+        # The objective reads every weight; that nothing has moved is known without it.
         if all((new == self.flat[unit]).all() for unit, new in step.flat.items()):
             return None
         before = self.timed("objective", objective_of_flat, self.problem, self.flat)
@@ -388,6 +409,8 @@ class _Search:
             step = self._checked(self._as_step(family, {member: perm}, matrices), floor)
             if step is not None:
                 return step
+            # Each gain was that of a swap alone. Together they meet in the tensor that has both units on two axes;
+            # fewer meet less, and halving takes a logarithm of checks.
             pairs = pairs[: len(pairs) // 2]
         return None
 
@@ -409,6 +432,7 @@ class _Search:
                 perm[(*at, [a, b])] = perm[(*at, [b, a])]
                 step = self._as_step(family, {**own, member: perm}, matrices)
                 tries.append((step.gain, a, b, step))
+        # Every check reads all weights: n of them are afforded, of n² / 2 swaps.
         for _, _, _, step in sorted(tries, key=lambda entry: -entry[0])[:size]:
             checked = self._checked(step, floor)
             if checked is not None:
@@ -433,6 +457,7 @@ class _Search:
             step = self._checked(self._as_step(family, own, matrices, flat), floor)
             if step is not None:
                 return step
+            # As with swaps: those that share an entry do not add up.
             gains = gains[: len(gains) // 2]
         return None
 
@@ -472,6 +497,8 @@ def flip_gains(problem: Problem, unit: str, flat: FlatPerms, similarity: np.ndar
             for t, s in zip(pair.target, pair.source, strict=True):
                 moved = gather(s, pair.layout, others, frozenset((unit,)))
                 t, moved = (np.moveaxis(widened(array), places, (0, 1)).astype(np.float64) for array in (t, moved))
+                # A flip turns an entry on the diagonal twice, which the similarity, one axis at a time, counts as two
+                # changes.
                 corner = moved[twins, twins] - moved[twins, now] - moved[now, twins] + moved[now, now]
                 gains += (t[rows, rows] * corner).reshape(len(rows), -1).sum(1)
     return gains
@@ -479,6 +506,7 @@ def flip_gains(problem: Problem, unit: str, flat: FlatPerms, similarity: np.ndar
 
 def disjoint_swaps(gains: np.ndarray) -> np.ndarray:
     """Returns swaps with a positive gain that share no unit, the most promising first, as rows (a, b)."""
+    # Each pair once. A stable order, so that equal gains give the same swaps everywhere.
     upper = np.triu(gains, 1)
     a, b = np.unravel_index(np.argsort(-upper, axis=None, kind="stable")[: int((upper > 0).sum())], upper.shape)
     free, chosen = np.ones(len(gains), bool), []
@@ -514,9 +542,12 @@ def _neighbours(problem: Problem) -> dict[str, set[str]]:
         present = [units[unit].family for unit in pair.layout.present]
         for family in set(present):
             rest = list(present)
+            # Once: a family that stands on two axes stays in the rest, and so becomes its own neighbour.
             rest.remove(family)
             result[family] |= set(rest)
-        result_of_beside = [units[unit].family for unit in pair.layout.present if "+" in unit]
-        for family in result_of_beside:
+        # A name with a plus is of units of several members on one axis: each sees the others as fixed, so that one
+        # step need not be the last.
+        beside = [units[unit].family for unit in pair.layout.present if "+" in unit]
+        for family in beside:
             result[family].add(family)
     return result

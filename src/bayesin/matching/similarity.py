@@ -60,6 +60,7 @@ class Coupled(NamedTuple):
     ) -> None:
         """Adds the product with the other unit at `new`, in place of that at `old`, for those of its places."""
         axis = 0 if self.is_last else 1
+        # Everything where it stands: one product on the arrays as they are, without a copy.
         still = old is None and (new == places).all() and new.size == self.source.shape[axis]
         step = new.size if still else max(1, BLOCK * new.size // self.source.size)
         for part in (places[at : at + step] for at in range(0, places.size, step)):
@@ -69,7 +70,10 @@ class Coupled(NamedTuple):
                 target = work.take("target", self.target, part, 0 if self.is_last else 2)
             source = self.source if still else work.take("source", self.source, new[part], axis)
             if old is not None:
+                # One product with the difference rather than one for each. In place: with `old` this is a block of
+                # `work`, never the source itself.
                 source -= work.take("old", self.source, old[part], axis)
+            # A transposed view, not a copy: the product reads either order.
             left = target.reshape(-1, total.shape[0]).T if self.is_last else target.reshape(total.shape[0], -1)
             total += np.matmul(left, source.reshape(-1, total.shape[1]), out=work.array("product", total.shape))
 
@@ -124,6 +128,8 @@ class Similarities:
         magnitude_of = _remembering(magnitude)  # a tensor between two units is asked for twice
         self._magnitude = {unit: sum(map(magnitude_of, kinds.general)) for unit, kinds in self.tensors.items()}
         self._constant: dict[str, Any] = {}
+        # Constants of a laid-out problem are made at once, since the tensors are read for their norms anyway; of a
+        # streamed one each is made when it is first needed, and may never be kept.
         if self.laid_out:
             self._constant = {unit: put(self._fixed(unit)) for unit in self.tensors}
         else:
@@ -205,6 +211,7 @@ class Similarities:
         if unit in self.problem.given:
             matrix = self.problem.given[unit].matrix
             self._magnitude[unit] += sum_bound(matrix)
+            # Alone the matrix is used as it was given: nobody writes to what is fixed.
             total = total + matrix if pairs else matrix
         return total
 
@@ -233,6 +240,7 @@ class Similarities:
         both = sum(_size_of(pairs, "target") + 2 * _size_of(pairs, "source") for pairs in every)
         block = Block(both // 2, self.problem.dtype)  # every tensor was counted for both of its units
         for unit, kinds in self.tensors.items():
+            # Each pair of units is met from both sides; both terms are made at the first, and share the target.
             for other, pairs in kinds.coupled.items():
                 if other not in (term.other for term in result[unit]):
                     first, last = pairs[0].layout.present  # as the first tensor has them in memory
@@ -240,6 +248,7 @@ class Similarities:
                     sent = put(target)
                     result[last].append(Coupled(first, sent, put(source), True))
                     result[first].append(Coupled(last, sent, put(rest_first(source, block)), False))
+                    # By Cauchy and Schwarz, of the sum of |target| |source| over all entries at once.
                     bound = norm(target) * norm(source)
                     for name in (unit, other):
                         self._magnitude[name] += bound
@@ -290,20 +299,24 @@ class Similarities:
         else:
             kept = self._kept[unit]
         for term, new, old in zip(terms, now, before, strict=True):
+            # By identity: what did not move is the very array of the last visit.
             if new is not None and new is not old:
                 places = np.arange(new.size) if old is None else np.flatnonzero(old != new)
                 term.add(kept, new, old, places, self._work)
         numbers = sum(term.numbers for term in terms)
         if self.laid_out or 2 * kept.size <= numbers:  # every tensor serves two units
+            # Held without copies: a step makes new permutations and never changes one that was there.
             self._kept[unit], self._seen[unit] = kept, now
         return kept
 
     def _from_scratch(self, unit: str) -> np.ndarray:
         """A matrix with what is fixed in it."""
         fixed = self._constant[unit] if self.laid_out else self._streamed_fixed(unit)
+        # It was made just now and is remembered nowhere, so that it may be written to.
         if unit not in self._constant:
             return fixed
         kept = self._kept.pop(unit, None)
+        # The last matrix of the unit is of the same size, and its memory is at hand.
         kept = np.empty_like(self._constant[unit]) if kept is None else kept
         np.copyto(kept, self._constant[unit])
         return kept
@@ -312,10 +325,12 @@ class Similarities:
         """Whether adding what is new and exchanging what moved costs less than all terms from scratch."""
         size, exchanged, whole = self.problem.structure.units[unit].size, 0.0, 0
         for term, old, new in zip(self.coupled[unit], before, now, strict=True):
+            # What an earlier visit added is left out now: there is no exchange for it.
             if old is not None and new is None:
                 return False
             if new is not None:
                 whole += term.numbers
+                # Moved places are taken twice, of the new and of the old order, and multiplied once.
                 share = 1.0 if old is None else float((old != new).mean()) * (1 + COPYING / size)
                 exchanged += share * term.numbers
         return exchanged <= whole
@@ -346,6 +361,7 @@ def _remembering(function: Callable[[TensorPair], float]) -> Callable[[TensorPai
     known: dict[int, float] = {}
 
     def remembered(pair: TensorPair) -> float:
+        # By where it is: a pair holds arrays, which have no hash, and lives as long as the problem.
         if id(pair) not in known:
             known[id(pair)] = function(pair)
         return known[id(pair)]
@@ -371,6 +387,7 @@ def _add_gradient(total: np.ndarray, pair: TensorPair, place: int, flat: FlatPer
             is_free = pair.keeps_constants(number, place)
             _add_product(total, target[:, None], widened(source)[:, None], 0, is_free, work)
         return
+    # Cut along the longest axis, even a step of one entry is as small a block as can be.
     longest = max(others, key=lambda axis: layout.shape[axis])
     for number, (target, source) in enumerate(zip(pair.target, pair.source, strict=True)):
         is_free = pair.keeps_constants(number, place)
@@ -405,6 +422,7 @@ def _rows(array: np.ndarray, place: int, is_last: bool, is_centred: bool) -> np.
 
 def _taken(array: np.ndarray, part: np.ndarray, axis: int) -> np.ndarray:
     """`array.take(part, axis)`, as a view where the places follow one another."""
+    # Places rise, so that the two ends say whether any is left out.
     if part.size and part[-1] - part[0] == part.size - 1:
         return array[(slice(None),) * axis + (slice(int(part[0]), int(part[-1]) + 1),)]
     return array.take(part, axis)

@@ -53,6 +53,7 @@ def choose(matrix: np.ndarray, perm: np.ndarray) -> np.ndarray:
     if matrix.shape[1] == size:
         return perm
     rows = np.arange(size)
+    # At equal worth the unit itself: nothing flips without a reason.
     return perm + np.where(matrix[rows, perm + size] > matrix[rows, perm], size, 0)
 
 
@@ -64,6 +65,7 @@ def twin_of(flat: np.ndarray, size: int) -> np.ndarray:
 def carry(flat: np.ndarray, perm: np.ndarray) -> np.ndarray:
     """Returns another permutation in which every unit of the source keeps the sign that it has at present."""
     size, signs = len(flat), np.empty(len(flat), flat.dtype)
+    # By the unit of the source, since the sign belongs to it and not to the place that it leaves.
     signs[flat % size] = flat // size
     return perm + size * signs[perm]
 
@@ -89,6 +91,7 @@ def odd_features(
     """
     if not any(layout.flips):
         return (False,) * len(pairs)
+    # Of these two it is known without a trial: the mean comes first and turns, the std does not.
     if isinstance(cost, Wasserstein | Means):
         return tuple(number == 0 for number in range(len(pairs)))
     turned = feature_pairs(cost, target, source._replace(mean=-source.mean), layout.path)
@@ -122,6 +125,7 @@ def _pattern(layout: Layout, flat: FlatPerms) -> np.ndarray:
 
 
 def _is_odd(before: np.ndarray, after: np.ndarray, pattern: np.ndarray, cost: Cost, path: str) -> bool:
+    # A feature that is zero everywhere passes both tests, and either answer does.
     near = SAME * np.abs(before).max(initial=0.0)
     if np.abs(before * pattern - after).max(initial=0.0) <= near:
         return True

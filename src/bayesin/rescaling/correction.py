@@ -57,6 +57,7 @@ class Corrected:
         """The groups of the network, with the gains and biases of their units."""
         parameters = [(f"network/{path}", axes) for path, axes in inner.parameters]
         for at, site in enumerate(self.sites):
+            # Permuted like any parameter: a corrected posterior can be aligned and saved as the network's own.
             axes = tuple(((Factor(inner.sizes[g], g, outer=inner.outer(g)),),) for g in site.groups)
             parameters += [(f"units/{at}/gain", axes), (f"units/{at}/bias", axes)]
         return PermutationSpec(tuple(parameters))

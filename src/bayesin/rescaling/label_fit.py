@@ -59,6 +59,7 @@ class LabelFit:
             part = np.arange(first, first + together), self.order[first : first + together]
             fitted, state = run(fitted, state, part, point, spreads, self.data, self.key)
         maps = _as_maps(fitted, spreads)
+        # A fit that diverges raises nothing by itself, and the path would go on as NaN.
         if not all(np.isfinite(np.asarray(part)).all() for of_site in maps for part in of_site):
             raise PosteriorError("the fit of the unit maps diverged; leave labels= out")
         return maps
@@ -93,11 +94,13 @@ def _steps(program: _Program) -> tuple[Any, optax.GradientTransformation]:
 
 
 def _as_maps(fitted: Maps, spreads: list[Array]) -> Maps:
+    # The logarithm of a is fitted: a unit's sign stays what it is, and halving is as large a step as doubling.
     return [(jnp.exp(log_a), b * spread) for (log_a, b), spread in zip(fitted, spreads, strict=True)]
 
 
 def _batches(examples: int, steps: int, batch: int) -> np.ndarray:
     """Numbers of the examples of each step; every one comes once before any comes again."""
+    # A fixed order, the same at every τ, so that points of a path differ by their weights and not by their batches.
     draws, size = np.random.default_rng(0), min(batch, examples)
     epochs = math.ceil(steps * size / (examples - examples % size))
     order = [draws.permutation(examples)[: examples - examples % size].reshape(-1, size) for _ in range(epochs)]

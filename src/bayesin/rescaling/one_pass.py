@@ -63,6 +63,7 @@ class Pass(NamedTuple):
         for piece in pieces:
             for values in alive:
                 made = piece.run([values[name] for name in piece.reads])
+                # Freed as soon as nobody reads it: else a pass would hold every activation of every draw.
                 for name in piece.last_read:
                     del values[name]
                 values.update(zip(piece.makes, made, strict=True))
@@ -161,6 +162,8 @@ def _moments(values: list[Array], site: Site) -> Moments:
     rest = tuple(axis for axis in range(values[0].ndim) if axis not in site.axes)
     wide = [value.astype(jnp.float32) for value in values]
     mean = sum(value.mean(rest, keepdims=True) for value in wide) / len(wide)
+    # Around the mean of all draws, in a second look at values that are at hand: the mean of squares less the square
+    # of the mean would lose the digits of units far from zero.
     variance = sum(jnp.square(value - mean).mean(rest, keepdims=True) for value in wide) / len(wide)
     mean, variance = (
         jnp.moveaxis(part, site.axes, range(-len(site.axes), 0)).reshape(-1) for part in (mean, variance)
@@ -172,9 +175,11 @@ def _moments(values: list[Array], site: Site) -> Moments:
 def map_between(now: Moments, wanted: Moments) -> tuple[Array, Array]:
     """(a, b) that give the moments that are wanted to units that have others; one that never varies is only moved."""
     mean, spread = now
+    # A unit that never varies, as a dead ReLU, has no factor that would give it a spread.
     alive = spread > 1e-6 * (jnp.abs(mean) + 1e-6)
     a = jnp.where(alive, wanted[1] / jnp.where(alive, spread, 1.0), 1.0)
     a = jnp.clip(a, 1 / LARGEST, LARGEST)
+    # Bounded first: the mean is right even where the spread cannot be.
     return a, wanted[0] - a * mean
 
 

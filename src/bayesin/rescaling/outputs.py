@@ -25,6 +25,7 @@ def with_outputs(spec: PermutationSpec, apply: Apply, params: Tree, x: Any) -> P
         return spec
     free = discover(lambda params, x: jnp.sum(jnp.square(apply(params, x)), -1), params, x)
     axes, known = spec.axes, set(spec.sizes) | set(spec.fixed_factors)
+    # A network may have a group of that name already.
     name = next(name for name in (OUTPUTS, *(f"{OUTPUTS}{n}" for n in range(len(known)))) if name not in known)
     for group, size in free.sizes.items():
         places = {(path, axis) for path, axis, _ in free.touched_by(group)}

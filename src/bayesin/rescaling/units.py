@@ -34,6 +34,7 @@ class Network:
         self.apply, self.params, self.spec, self.x, self.key, self.samples = apply, params, spec, x, key, samples
         self.sites = find_sites(apply, params, x, spec).joined
         self.unit_maps = find_unit_maps(self.sites, params, x, spec)
+        # Sites without a map are measured by nobody, and the pass does not stop there.
         stops = tuple(self.sites.sites[unit_map.site] for unit_map in self.unit_maps)
         self.one_pass = Pass(apply, stops, x[:MEASURED]) if self._fits() else None
 
@@ -97,6 +98,7 @@ def _sums(value: Array, weight: Array) -> Float[Array, "3 units"]:
 
 def _close(reached: tuple[np.ndarray, np.ndarray], wanted: tuple[np.ndarray, np.ndarray]) -> bool:
     """Whether units have their moments, but for a few whose map was bounded and for rounding."""
+    # Against the typical spread of the site: a unit that hardly varies may be off by all of its own and move nothing.
     typical = np.sqrt(np.mean(np.square(wanted[1]))) + 1e-30
     gaps = [np.sqrt(np.mean(np.square(now - then))) for now, then in zip(reached, wanted, strict=True)]
     return max(gaps) <= CLOSE * typical

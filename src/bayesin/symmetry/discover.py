@@ -102,11 +102,13 @@ def discover(
 
     templates = {path: tuple((size,) for size in leaf.shape) for path, leaf in flat.items()}
     for _ in range(WALKS):
+        # Fresh units for every walk: what the last one fixed for want of parts may be free with them.
         parameters: dict[str, Array] = {
             path: generic(_start(templates[path], reaching[path]), flat[path].dtype) for path in flat
         }
         walk = _Walk()
         for program in programs:
+            # All programs share the units of the parameters: what one of them fixes is fixed for all.
             walk.follow(program, list(parameters.values()))
         told_apart = {path: _refined(array, templates[path]) for path, array in parameters.items()}
         if told_apart == templates:
@@ -202,8 +204,10 @@ class _Walk:
         def stand_outside(arrays: Sequence[Array]) -> None:
             self.met.append(Meeting(name, {}, tuple(arrays), (), self._steps))
 
+        # Before the rules, which cut and join axes by their sizes.
         if shapes and all(0 in shape for shape in shapes):
             return [Value(map(constant, shape)) for shape in shapes]  # of no entries any claim is true
+        # The inputs of a call are met inside of it, where they are used.
         if name not in ENTERING:
             self._meet(arrays)
         equation = Equation(name, eqn.params, shapes, number, enter, stand_outside, self._link)

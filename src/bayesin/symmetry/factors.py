@@ -323,7 +323,9 @@ def _split_factor(factor: Factor, borders: list[int]) -> list[Axis]:
         return [fixed(size, factor.reason) for size in sizes]
     factor.is_sum = True
     factor.parts = tuple(
-        (Units(size, splits=factor.splits + 1, beside=factor.beside),) if size != 1 else () for size in sizes
+        # An entry alone has nothing to be permuted with: an axis of size 1 is the empty product.
+        (Units(size, splits=factor.splits + 1, beside=factor.beside),) if size != 1 else ()
+        for size in sizes
     )
     return list(factor.parts)
 

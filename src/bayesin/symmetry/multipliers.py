@@ -196,6 +196,7 @@ class _Unknowns:
 
     def equal(self, target: Array, operands: Sequence[tuple[Array, Exponents]]) -> Exponents:
         """The exponents that all operands must share, but for those that are zero."""
+        # Zeros stay zeros whatever they are multiplied by: a state that begins at zero says nothing.
         counted = [exponents for array, exponents in operands if not self.is_zero(array)]
         if not counted:
             self.zeros.add(id(target))
@@ -209,6 +210,8 @@ class _Unknowns:
 
     def opposite(self, left: Array, i: int, right: Array, j: int) -> None:
         """What is summed over two axes at once must not be multiplied by anything."""
+        # `_matched` lets the first side be constant where the second has units, and not the reverse: both ways are
+        # tried.
         for one, k, other, m in ((left, i, right, j), (right, j, left, i)):
             numbers = _matched(self.axes(one)[k], self.axes(other)[m])
             if numbers is not None:
@@ -232,6 +235,7 @@ class _Unknowns:
     # Inside.
 
     def _seen(self, array: Array) -> tuple[Array, tuple[list[Any], ...]]:
+        # By identity: the trail holds every array of the walk, so that no number comes back for another one.
         if id(array) not in self._axes:
             axes = tuple(map(resolve, array))
             self._axes[id(array)] = axes, tuple(list(leaves_of(axis)) for axis in axes)
@@ -247,6 +251,7 @@ class _Unknowns:
         return [[NOTHING] * len(self.leaves(array, i)) for i in range(len(array))]
 
     def _write(self, array: Array, exponents: Exponents) -> None:
+        # Constants and fixed units are multiplied by nothing, whatever a rule has made of them.
         self.known[id(array)] = [
             [form if _is_free(leaf) else NOTHING for form, leaf in zip(forms, self.leaves(array, i), strict=True)]
             for i, forms in enumerate(exponents)
@@ -314,6 +319,8 @@ class _Unknowns:
         for units, system in self._systems().items():
             own = self._of_parameters(units)
             for unknown in own:
+                # Each in turn is set to one, unless those before have decided it, since `add` leaves a contradiction
+                # out.
                 system.add({unknown: 1, _System.ONE: 1})
             flips += [self.places[u][0] for u in own if system.reduced({u: 1}) == {_System.ONE: 1}]
         return frozenset(flips)
@@ -326,6 +333,8 @@ class _Unknowns:
             free = sorted({unknown for form in forms.values() for unknown in form})
             for number, parameter in enumerate(free):
                 powers = {unknown: Fraction(form[parameter]) for unknown, form in forms.items() if parameter in form}
+                # A scale may be any power of itself: the smallest whole powers, the first of them positive, are the
+                # one to write.
                 whole = lcm(*(power.denominator for power in powers.values()))
                 common = gcd(*(int(power * whole) for power in powers.values()))
                 sign = 1 if powers[min(powers)] > 0 else -1
@@ -346,6 +355,7 @@ class _System:
 
     def reduced(self, form: Form) -> Form:
         """A form of the unknowns that are not solved for."""
+        # What a solution names may have been solved for since.
         while solved := [unknown for unknown in form if unknown in self._solved]:
             for unknown in solved:
                 if unknown in form:
@@ -511,6 +521,7 @@ def comparison(walk: _Unknowns, meeting: Meeting) -> None:
 
 def select(walk: _Unknowns, meeting: Meeting) -> None:
     which, *cases = meeting.inputs
+    # A truth value is multiplied by nothing.
     walk.summed(which, range(len(which)))
     linear(walk, meeting._replace(inputs=tuple(cases)))
 
@@ -530,6 +541,7 @@ def power(walk: _Unknowns, meeting: Meeting) -> None:
     """A power that is known: a whole number, and for scales also a half."""
     exponent = meeting.inputs[1]
     value = float(exponent.value) if isinstance(exponent, Known) and not exponent else float("nan")
+    # A root of a negative number is none, so that a sign has whole powers alone; a positive scale has roots too.
     steps = 1 if walk.kind == "signs" else 2
     if not float(steps * value).is_integer():
         return unknown(walk, meeting)
@@ -539,6 +551,7 @@ def power(walk: _Unknowns, meeting: Meeting) -> None:
 def dot_general(walk: _Unknowns, meeting: Meeting) -> None:
     (left, right), (target,) = meeting.inputs, meeting.outputs
     (left_summed, right_summed), (left_batch, right_batch) = meeting.params["dimension_numbers"]
+    # A product with zeros ties its factors to nothing.
     if walk.is_zero(left) or walk.is_zero(right):
         walk.zeros.add(id(target))
         return walk.write(target, walk._none(target))
@@ -702,6 +715,7 @@ def concatenate(walk: _Unknowns, meeting: Meeting) -> None:
     operands, start, forms = [], 0, [NOTHING] * len(walk.leaves(target, axis))
     for array in meeting.inputs:
         part = walk.carried_part(array, axis, target, axis, start)
+        # Parts do not overlap: at every place at most one of them has something to say.
         forms = [old or new for old, new in zip(forms, part, strict=True)]
         start += size_of(walk.axes(array)[axis])
         others = [walk.carried(array, i, target, i) if i != axis else [] for i in range(len(target))]

@@ -89,12 +89,14 @@ class Layout:
     @cached_property
     def flipped(self) -> tuple[tuple[int, str, tuple[int, ...]], ...]:
         """Those of `moves` whose units change the sign of entries."""
+        # A layout that was made without flips has an empty tuple in place of one entry a factor.
         return tuple(move for move in self.moves if self.flips[move[0]]) if any(self.flips) else ()
 
     def factored(self, array: Any) -> Any:
         """Returns the piece of an array in factored shape, after any leading axes; a view where it can be one."""
         for step in self.steps:
             array = _seen(array[_index(step)], step)
+        # What has been cut has the axes of the piece already; what has not, still those of the whole.
         lead = array.shape[: array.ndim - len(self.shape if self.steps else self.full)]
         return array.reshape((*lead, *self.shape))
 
@@ -148,10 +150,12 @@ def permute(tree: Tree, spec: PermutationSpec, perms: Perms, signs: Signs | None
         [30, -10, 20]
     """
     lead = spec.check(tree)
+    # Lists become arrays; a traced value must not be touched by numpy.
     perms = {group: perm if isinstance(perm, Tracer) else np.asarray(perm) for group, perm in perms.items()}
     flat = flatten(tree)
     signs = {g: sign if isinstance(sign, Tracer) else np.asarray(sign) for g, sign in (signs or {}).items()}
     own = [(perms, g) for g in spec.sizes if g in perms] + [(signs, g) for g in spec.sizes if g in signs]
+    # One axis more than the group has of its own: one setting for each sample.
     each = any(np.ndim(values[g]) == len(spec.perm_shape(g)) + 1 for values, g in own)
     if each:
         samples = np.shape(next(iter(flat.values())))[0] if lead and flat else 0
@@ -246,6 +250,7 @@ def multiply(tree: Tree, spec: PermutationSpec, scales: Mapping[str, Any]) -> Tr
 def _multiplied(leaf: Any, pieces: tuple[Layout, ...], scales: Mapping[str, Any]) -> Any:
     if not any(name in scales for piece in pieces for powers in piece.scales for name, _ in powers):
         return leaf.copy() if isinstance(leaf, np.ndarray) else leaf
+    # A copy in any case: `put` writes to arrays of numpy in place.
     array = np.array(leaf)
     for piece in pieces:
         part = piece.factored(array)
@@ -253,6 +258,7 @@ def _multiplied(leaf: Any, pieces: tuple[Layout, ...], scales: Mapping[str, Any]
             for name, power in powers:
                 if name in scales:
                     places = (*piece.outer[place], place)
+                    # A power in float64, and rounded once.
                     factor = spread(np.asarray(scales[name], np.float64) ** power, places, len(piece.shape))
                     part = part * factor.astype(array.dtype)
         array = piece.put(array, part) if len(pieces) > 1 else part.reshape(array.shape)
@@ -296,6 +302,7 @@ def invert(perms: Mapping[str, Any], spec: PermutationSpec | None = None) -> Per
     """
     perms, undone = {group: _array(perm) for group, perm in perms.items()}, {}
     for group in sorted(perms, key=lambda group: perms[group].ndim):  # outer factors first
+        # The inner units of position h went to where the outer permutation took h, and are undone there.
         *outer, _ = _axes_of(perms, group, spec)
         undone[group] = _invert_last(perms[group][_sources(undone, tuple(outer), spec)] if outer else perms[group])
     return {group: undone[group] for group in perms}
@@ -371,6 +378,8 @@ def _pieces(path: str, axes: tuple[Axis, ...]) -> Iterator[Layout]:
     for combination in itertools.product(*map(_parts, axes)):
         steps: list[Step] = []
         seen: list[tuple[int, Any]] = list(enumerate(combination))  # (number of the axis, factor or part of it)
+        # From the outside in: a part that is opened may hold parts again. Axes are counted from the last one, so that
+        # the same steps serve a stack.
         while left := [place for place, (_, part) in enumerate(seen) if isinstance(part, _Part)]:
             number, part = seen[left[0]]
             sizes = tuple(inner.size for inner in part.parts)
@@ -379,6 +388,7 @@ def _pieces(path: str, axes: tuple[Axis, ...]) -> Iterator[Layout]:
         yield Layout(
             path,
             full,
+            # Without sums one reshape of the whole array does it, which copies nothing.
             steps=() if all(map(is_product, axes)) else tuple(steps),
             shape=tuple(factor.size for _, factor in seen),
             groups=tuple(factor.group for _, factor in seen),
@@ -435,6 +445,7 @@ def _sources(perms: Mapping[str, Any], names: tuple[str, ...], spec: Permutation
             own = (*(names.index(other) for other in (spec.outer(name) if spec else ())), place)
             index.append(spread(perms[name], own, len(names)))
         else:
+            # A factor that does not move, and only counts the positions of the group inside of it.
             size = spec.fixed_factors[name] if spec else 0
             index.append(spread(np.arange(size), (place,), len(names)))
     return tuple(index)
@@ -450,6 +461,7 @@ class _Action(NamedTuple):
     @classmethod
     def of(cls, perms: Perms, signs: Signs) -> "_Action":
         """The action, with what it leaves as it is."""
+        # Signs of one are dropped here, once, rather than multiplied into every tensor.
         changing = {g: sign for g, sign in signs.items() if isinstance(sign, Tracer) or (sign != 1).any()}
         return cls(perms, changing, identity_groups(perms))
 
@@ -525,6 +537,7 @@ def _on_host(leaf: Any, pieces: tuple[Layout, ...], action: _Action) -> bool:
     """Whether numpy can move the leaf, which needs no compilation."""
     if isinstance(leaf, Tracer) or action.is_traced(pieces):
         return False
+    # Of an array on the devices of several processes none of them can read all.
     return not isinstance(leaf, jax.Array) or leaf.is_fully_addressable
 
 
@@ -548,6 +561,7 @@ def _check_one_each(perms: Perms, signs: Signs, spec: PermutationSpec, samples: 
                 raise SpecError(f"group '{group}' has {len(value)} {what}, but the stack has {samples} samples")
     perms, signs = stacked
     if samples:
+        # Names and shapes are those of the first sample; that each is a permutation is seen for all at once.
         spec.check_perms({group: perm[0] for group, perm in perms.items()})
         for group, perm in perms.items():
             check_permutations(perm, (samples, *shapes[group]), group)

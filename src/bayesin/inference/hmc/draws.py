@@ -158,6 +158,7 @@ class Draws:
             for name, array in arrays.items():
                 if not name.startswith("params/") or not np.isfinite(array).all():
                     raise ArtifactError(f"{self._files[shard]}: '{name}' is no parameter, or not finite everywhere")
+            # One file is kept: draws are mostly read one after another, and all files would be all draws in memory.
             self._cache = shard, {name.removeprefix("params/"): array for name, array in arrays.items()}
         return self._cache[1]
 

@@ -33,6 +33,8 @@ def energy_difference(before: Pair, after: Pair, terms: Pair, prior_precision: A
         prior_precision = jax.tree.map(lambda leaf: prior_precision, before[0])
     weights = jax.tree.map(
         lambda w0, w1, p0, p1, precision: compensated_pair(
+            # A difference of squares as a product: close numbers are subtracted without rounding, their squares would
+            # share most digits.
             0.5 * ((w1 - w0) * (w1 + w0) * precision + (p1 - p0) * (p1 + p0))
         ),
         before[0],
@@ -43,6 +45,7 @@ def energy_difference(before: Pair, after: Pair, terms: Pair, prior_precision: A
     )
     sums = [likelihood, *jax.tree.leaves(weights, is_leaf=lambda node: isinstance(node, tuple))]
     high = compensated_pair(jnp.stack([pair[0] for pair in sums]))
+    # Remainders first: one by one they would vanish beside the sum.
     total = high[0] + (high[1] + sum(pair[1] for pair in sums))
     return jnp.where(jnp.isnan(total), jnp.inf, total)
 
@@ -67,6 +70,7 @@ def compensated_pair(values: jax.Array) -> Pair:
 
 def _add(first: Pair, second: Pair) -> Pair:
     total, error = _two_sum(first[0], second[0])
+    # The errors are so much smaller than the sums that their own rounding may be lost.
     return total, first[1] + second[1] + error
 
 

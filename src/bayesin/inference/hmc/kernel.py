@@ -92,6 +92,7 @@ def begin(
     return ChainStates(chains, adaptation)
 
 
+# Donated: the old chains are not needed any more, and their memory holds the new ones.
 @partial(jax.jit, static_argnums=0, donate_argnums=1)
 def advance(
     plan: ChainPlan,
@@ -108,7 +109,10 @@ def advance(
     adapting = iteration < plan.adaptation_steps
     step_size = jnp.full((plan.chains,), plan.step_size, jnp.float32)
     if plan.adaptation_steps:
+        # While it adapts a chain tries the newest size; afterwards it keeps their average, since a size that goes on
+        # changing with the chain's past would not leave the target as it is.
         step_size = jnp.where(adapting, jnp.exp(adaptation.log_step_size), jax.vmap(final)(adaptation))
+    # By the number of the iteration, so that a run that was taken up again makes the same draws, bit by bit.
     now = jax.vmap(lambda key: jax.random.fold_in(key, iteration))(keys)
     if plan.jitter:
         step_size = step_size * jax.vmap(partial(_jitter, plan.jitter))(now)
@@ -148,9 +152,13 @@ def iterate(
     key_momentum, key_accept = jax.random.split(key)
     noise = normal_tree(key_momentum, chain.position)
     momentum = jax.tree.map(lambda leaf, w: leaf.astype(w.dtype), noise, chain.position)
+    # blackjax's own kernel forms both energies and subtracts them, of which float32 keeps too little (`energy.py`):
+    # only its parts are used.
     one_step = getattr(integrators, integrator)(target.log_density, _kinetic_energy)
     begin = integrators.IntegratorState(chain.position, momentum, chain.log_density, chain.gradient)
     end = trajectory.static_integration(one_step)(begin, step_size, steps)
+    # Carried with the chain: the terms of where it stands are known, and an iteration has one pass in full precision,
+    # not two.
     terms = target.terms(end.position)
     prior = target.prior
     error = energy_difference(

@@ -197,6 +197,7 @@ def fit_hmc(
         name=model.name,
     )
     fit = _sample(key, inner, data, config, checkpoint, on_progress, None if start is None else moving(start), held)
+    # As large as the draws in name only: a view of one array.
     many = {path: np.broadcast_to(leaf, (len(fit.posterior), *leaf.shape)) for path, leaf in held.items()}
     posterior = Samples(unflatten(flatten(fit.posterior.params) | many))
     return Fit(
@@ -240,6 +241,7 @@ def _sample(
     whole = whole_chunks(chunks, plan.apply, jax.tree.map(lambda leaf: leaf[0], positions), plan.precision)
     folder = None if checkpoint is None else Path(checkpoint)
     run = {} if folder is None else _identity(key, config, arrays, positions, prior, held)
+    # Begun even where a run is taken up: its shapes say what the checkpoint must hold.
     states, history = restore(folder, run, _checked(begin(plan, positions, chunks, prior, whole)))
     if folder is not None and not history.rows:  # before any draws, which alone would belong to no run
         save(folder, run, states, history, [])
@@ -254,6 +256,7 @@ def _sample(
         row, rows = history.rows[-1], tuple(history.rows)
         try:
             on_progress(Progress(row["step"], config.iterations, row["epoch"], row, row["seconds"], rows, resumed))
+        # Progress is where a person stops a run; what was drawn since the last file would be lost.
         except KeyboardInterrupt:
             if folder is not None:
                 save(folder, run, states, history, kept)
@@ -362,6 +365,7 @@ def _probe_inputs(config: HMC, arrays: Arrays) -> Inputs:
     """A few inputs, of the test set where there is one; labels are not looked at."""
     inputs = arrays.x if arrays.x_test is None else arrays.x_test
     count = count_of(inputs)
+    # Spread over the set, which may be sorted by class.
     chosen = np.linspace(0, count - 1, min(config.probe, count)).astype(int)
     return jax.tree.map(jnp.asarray, take(inputs, chosen))
 

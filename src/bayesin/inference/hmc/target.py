@@ -106,9 +106,11 @@ def make_target(
 
         start = (jnp.zeros(()), jax.tree.map(jnp.zeros_like, params))
         (value, gradient), _ = jax.lax.scan(part, start, chunks if gradient_chunks is None else gradient_chunks)
+        # The prior's gradient is known, and needs no trace beside that of the network.
         pull = jax.tree.map(lambda precision, w: precision * w, prior.precisions(params), prior.offset(params))
         return value + prior.log_density(params), jax.tree.map(jnp.subtract, gradient, pull)
 
+    # A gradient through the scan would keep the activations of every chunk for the way back.
     @jax.custom_vjp
     def log_density(params: Tree) -> jax.Array:
         return value_and_grad(params)[0]
@@ -160,6 +162,7 @@ def usable_precision(name: str) -> str:
 
 @cache
 def _works(name: str, backend: str) -> bool:
+    # No list says which products a device has: one is tried.
     square = jnp.ones((16, 16), jnp.float32)
     try:
         with matmul_precision(name):

@@ -80,9 +80,11 @@ def find_whole(x: Any) -> WholeInputs | None:
     if x.dtype != np.float32 or x.ndim < 3 or not np.isfinite(x).all():
         return None
     levels = np.unique(x.reshape(-1, *x.shape[2:])[:LOOKED_AT]).astype(np.float64)
+    # Cheap and almost always decisive: inputs that are no pixels have about as many values as there are numbers.
     if not 2 <= len(levels) <= LARGEST + 1:
         return None
     low, high = float(x.min()), float(x.max())
+    # Over the whole range rather than from the smallest gap, whose relative error is the largest.
     steps = round((levels[-1] - levels[0]) / np.diff(levels).min())
     scale = (levels[-1] - levels[0]) / steps
     counts = np.round((x - np.float32(low)) * np.float32(1 / scale))

@@ -10,7 +10,7 @@ from .reproduction import Record
 from .verdicts import barrier_values
 
 # The colours of paths are those of every figure and page; what is no path has one of the others.
-ORANGE, BLUE, GREEN = (str(KINDS[kind]["color"]) for kind in ("naive", "aligned", "rescaled"))
+ORANGE, BLUE = (str(KINDS[kind]["color"]) for kind in ("naive", "aligned"))
 SLATE, DARK_SLATE, PURPLE, OCHRE, GREY = "#5b6b82", "#2c3848", "#6a51a3", "#a8761b", "#7a7a7a"
 
 

@@ -100,6 +100,7 @@ def join_all(arrays: tuple[Array, ...] | list[Array]) -> Array:
 
     Axes that choose by a sum come after the others: by then it is known which sums are one.
     """
+    # A scalar holds for every entry, and says nothing of any axis.
     columns = list(enumerate(zip(*[a for a in arrays if a], strict=True)))
     columns.sort(key=lambda column: any(isinstance(factor, Choice) for axis in column[1] for factor in axis))
     joined = {number: reduce(join, axes) for number, axes in columns}
@@ -132,9 +133,11 @@ def _closed_over_axis(array: np.ndarray, number: int) -> Axis:
     rows = np.moveaxis(array, number, 0).reshape(array.shape[number], -1)
     value = f"a closed-over value of shape {array.shape}, whose numbers are equal along axis {number}"
     changes = np.flatnonzero((rows[1:] != rows[:-1]).any(axis=1)) + 1
+    # The longest run on whose borders all changes fall.
     run = gcd(*changes.tolist(), len(rows))
     heads = rows[::run]
     period = next(p for p in range(1, len(heads) + 1) if _repeats(heads, p))
+    # A few runs are parts that units may stand on; where nearly every entry differs there is nothing to tell apart.
     if period == len(heads) and 0 < len(changes) < min(FEW, len(rows) - 1):
         ends = [0, *changes.tolist(), len(rows)]
         return plus([constant(stop - start, value) for start, stop in pairwise(ends)])

@@ -19,6 +19,7 @@ def call(equation: Equation, *arrays: Array) -> list[Array]:
 
 def cond(equation: Equation, index: Array, *arrays: Array) -> list[Array]:
     """Every branch must agree on how its outputs move."""
+    # All branches are walked: which one is taken is not known before the data are.
     branches = [equation.enter(branch, arrays) for branch in equation.params["branches"]]
     return [equation.link("join", outputs, join_all(outputs)) for outputs in zip(*branches, strict=True)]
 
@@ -27,6 +28,7 @@ def while_loop(equation: Equation, *arrays: Array) -> list[Array]:
     """What the loop hands on moves as what it was handed; condition and body are walked once, for every turn."""
     params = equation.params
     split = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
+    # The condition reads the carry too: what decides how long a loop goes on must not change with the order of units.
     tested, used, carry = arrays[: split[0]], arrays[split[0] : split[1]], _varying(equation, arrays[split[1] :])
     equation.enter(params["cond_jaxpr"], [*tested, *carry])
     return _closed(equation, carry, equation.enter(params["body_jaxpr"], [*used, *carry]))
@@ -49,6 +51,7 @@ def scan(equation: Equation, *arrays: Array) -> list[Array]:
     steps = reduce(join, [array[0] for array in scanned], constant(length))
     if carry:
         fix(steps, STEPS)
+        # `fix` leaves constants alone, but what a carry makes differs from step to step.
         steps = fixed(length, STEPS) if is_constant(steps) else steps
     equation.stand_outside([*used, *carry])
     seen = [equation.link("step", [array], array[1:]) for array in scanned]

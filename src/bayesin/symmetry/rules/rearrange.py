@@ -30,6 +30,7 @@ ORDER_FREE = ("scatter-add", "scatter-sub", "scatter-mul", "scatter-min", "scatt
 
 def reshape(equation: Equation, array: Array) -> list[Array]:
     """Reads all factors as one long axis and cuts it anew from the inside out."""
+    # With `dimensions` the axes would be transposed first.
     if equation.params.get("dimensions") is not None:
         return freeze(equation, array)
     rest, axes = tuple(factor for axis in array for factor in axis), []
@@ -43,6 +44,7 @@ def broadcast_in_dim(equation: Equation, array: Array, *sizes: Array) -> list[Ar
     """New axes, and old ones of size 1 that grow, are constant; `sizes` are there only under dynamic shapes."""
     axes = [constant(size) for size in equation.shapes[0]]
     for axis, target in zip(array, equation.params["broadcast_dimensions"], strict=True):
+        # An axis of size 1 that grows holds one entry many times: it stays constant, as it was made.
         if size_of(axis) == equation.shapes[0][target]:
             axes[target] = axis
     return [tuple(axes)]
@@ -108,6 +110,7 @@ def pad(equation: Equation, array: Array, value: Array) -> list[Array]:
             array = _replace(array, number, fixed(equation.shapes[0][number], POSITION))
             continue
         array = select(array, number, max(0, -low), size_of(array[number]) - max(0, -high))
+        # What is padded with is one value: a part of its own, beside which the units stay free.
         padded = plus([constant(max(0, low)), array[number], constant(max(0, high))])
         array = _replace(array, number, padded)
     return [array]
@@ -143,6 +146,7 @@ def gather(equation: Equation, array: Array, indices: Array) -> list[Array]:
     for i, axis in enumerate(array):
         if i in numbers.operand_batching_dims:
             continue
+        # Of an axis that is taken in part the index decides which: its entries have places.
         picked = axis if size_of(axis) == sizes[i] else _picked(axis, sizes[i])
         if i not in numbers.collapsed_slice_dims:
             window.append(picked)
@@ -183,6 +187,7 @@ def _strided(axis: Axis, stride: int, count: int) -> Axis:
     """One entry of every stride."""
     if size_of(axis) != stride * count:
         return _positions(axis, count, TIED)
+    # Blocks of one stride may still change places, each with its first entry.
     outer, inner = cut(axis, stride)
     fix(inner, POSITION)
     return outer

@@ -12,6 +12,7 @@ def dot_general(equation: Equation, left: Array, right: Array) -> list[Array]:
     """Contracted axes move together and vanish; batch axes move together and stay, in front."""
     (left_contracted, right_contracted), (left_batch, right_batch) = equation.params["dimension_numbers"]
     for i, j in zip(left_contracted, right_contracted, strict=True):
+        # A sum over both at once sees no order, as long as both have the same.
         join(left[i], right[j])
     batch = [join(left[i], right[j]) for i, j in zip(left_batch, right_batch, strict=True)]
     left_rest = [axis for i, axis in enumerate(left) if i not in (*left_contracted, *left_batch)]
@@ -31,6 +32,7 @@ def convolution(equation: Equation, image: Array, kernel: Array) -> list[Array]:
     out_batch, out_feature, *out_spatial = numbers.out_spec
     feature_groups, batch_groups = equation.params["feature_group_count"], equation.params["batch_group_count"]
 
+    # The kernel has inputs for one group only, which says how the image's features are cut.
     groups, features = cut(image[feature], size_of(kernel[kernel_in]))
     join(features, kernel[kernel_in])
     groups_of_batch, batch_axis = cut(image[batch], size_of(image[batch]) // batch_groups)
@@ -81,6 +83,7 @@ def sort(equation: Equation, *arrays: Array) -> list[Array]:
 def top_k(equation: Equation, array: Array) -> list[Array]:
     """The best values, in their own order, do not depend on that of the units; their numbers name units."""
     number = equation.params.get("axis", -1) % len(array)
+    # The values are sorted: where they stand tells which is larger, however the units were ordered.
     best = fixed(equation.params["k"], equation.ordered)
     return [(*array[:number], best, *array[number + 1 :])] * len(equation.shapes)
 
@@ -98,6 +101,7 @@ def reduce_window(equation: Equation, *arrays: Array) -> list[Array]:
     steps = zip(
         params["window_dimensions"], params["window_strides"], params["base_dilation"], params["padding"], strict=True
     )
+    # Size, stride and dilation of one and nothing added in front or behind: each entry is a window of its own.
     pooled = {i for i, (*sizes, padding) in enumerate(steps) if (*sizes, *padding) != (1, 1, 1, 0, 0)}
     return [_stopped(equation, joined, pooled, "spatial axis of a pooling window")] * len(equation.shapes)
 
