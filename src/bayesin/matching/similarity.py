@@ -113,11 +113,11 @@ class Similarities:
         self._units: dict[str, list[str]] = {family: [] for family in problem.structure.families}
         for unit in self.tensors:
             self._units[problem.structure.units[unit].family].append(unit)
-        if on_device is None:
-            on_device = is_worth_a_device(problem, self.tensors)
+        self.numbers = sum(array.size for pair in problem.features for array in pair.target)
+        if on_device is None:  # what does not fit stays on the host: streamed, it failed (results/speed.md)
+            on_device = self.numbers <= LAID_OUT_ON_DEVICE and is_worth_a_device(problem, self.tensors)
         self.on_device = on_device and problem.dtype == np.float32  # JAX would silently make float64 float32
         put = jax.device_put if self.on_device else lambda array: array
-        self.numbers = sum(array.size for pair in problem.features for array in pair.target)
         limit = LAID_OUT_ON_DEVICE if self.on_device else LAID_OUT
         self.laid_out = self.numbers <= limit if laid_out is None else laid_out
         # Σ |target| |source| of what is multiplied for each unit
