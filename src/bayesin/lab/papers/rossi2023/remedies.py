@@ -130,8 +130,9 @@ GOALS: Mapping[str, tuple[float, float | None]] = {
     "ResNet20 LayerNorm, 32 features on CIFAR-10": (0.04, 2.0),
     "ResNet20 FilterResponseNorm, 32 features on CIFAR-10": (0.10, 5.0),
     "ResNet20 LayerNorm, 16 features on CIFAR-10": (0.12, None),
-    "ResNet20 LayerNorm, 64 features on CIFAR-10": (0.03, None),
-    "ResNet20 LayerNorm, 64 features on CIFAR-100": (0.05, None),
+    "ResNet20 LayerNorm, 64 features, batches of 500 on CIFAR-10": (0.03, None),
+    "ResNet20 LayerNorm, 64 features, batches of 250 on CIFAR-10": (0.03, None),
+    "ResNet20 LayerNorm, 64 features, batches of 250 on CIFAR-100": (0.05, None),
     "MLP, 512 units, converged on MNIST": (0.02, None),
     "MLP, 512 units, converged on Fashion-MNIST": (0.02, None),
     "MLP, 512 units, converged on CIFAR-10": (0.02, None),
@@ -139,6 +140,11 @@ GOALS: Mapping[str, tuple[float, float | None]] = {
     "MLP, 512 units on CIFAR-100": (0.02, None),
     "transformer, 128 units on CIFAR-10": (0.25, None),
 }
+LEAST_ACCURACY = {  # per cent, of networks for which a goal was set; others say nothing of it
+    "ResNet20 LayerNorm, 64 features, batches of 500 on CIFAR-10": 85.0,
+    "ResNet20 LayerNorm, 64 features, batches of 250 on CIFAR-10": 85.0,
+}
+LONGER_FIT = ", longer fit"
 UNSEEN = 2_000  # training examples that no network sees
 SEEN = {"mnist": 58_000, "fashion-mnist": 58_000, "cifar10": 48_000, "cifar100": 48_000}
 DEPTHS = {"mlp": 3, "resnet20": 3, "vit": 4}  # hidden layers or blocks; ResNet20 does not ask
@@ -165,27 +171,28 @@ def cases(scale: str) -> list[Case]:
             )
             for data in ("mnist", "cifar10")
         ]
+    deep = {"fineness": {"samples": 32, "taus": 5}, "fitted": ("activations", "blend")}
+    mlp = {"fineness": {"samples": 32, "taus": 9, "draws": 8}, "fitted": ("activations",)}
     # The highest point was at τ = ½ in every curve on 5 and on 9 τ, so that 3 do where passes are dear.
     most = {"samples": 32, "labelled": 48_000, "steps": 1_000}
-    resnet = {"fineness": most | {"taus": 3}, "fitted": ("none", "blend"), "apart": True}
-    resnet["matchings"] = ("none", "wasserstein", "blend")
-    cifar = {"fineness": most | {"taus": 9, "draws": 8}, "fitted": ALL}
-    fewer = {"fineness": {"samples": 32, "taus": 5}, "fitted": ("none", "activations", "blend")}
-    mlp = {"fineness": {"samples": 32, "taus": 9, "draws": 8}, "fitted": ("none", "activations")}
-    converged = {
-        data: Case(_config(scale, data, "mlp", "converged", width=512), **(cifar if "cifar" in data else mlp))
-        for data in ("mnist", "fashion-mnist", "cifar10", "cifar100")
-    }
+    longer = {"fineness": most | {"taus": 3}, "fitted": ("none", "blend"), "apart": True}
+    longer["matchings"] = ("none", "wasserstein", "blend")
+    converged = {data: _config(scale, data, "mlp", "converged", width=512) for data in DATA}
+    cifar = [Case(converged[data], ALL, most | {"taus": 9, "draws": 8}) for data in ("cifar10", "cifar100")]
     return [
-        Case(_resnet("cifar10", 32, "layernorm", 80), **resnet),
-        Case(_resnet("cifar10", 32, "frn", 60), **resnet),
-        *(converged[data] for data in ("mnist", "cifar10")),
-        Case(_config(scale, "cifar10", "vit", "paper", width=128, epochs=60, compute="bfloat16"), **fewer),
-        Case(_resnet("cifar10", 16, "layernorm", 80), **fewer),
-        *(converged[data] for data in ("fashion-mnist", "cifar100")),
+        Case(_resnet("cifar10", 32, "layernorm", 80), **deep),
+        Case(_resnet("cifar10", 32, "frn", 60), **deep),
+        *(Case(converged[data], **mlp) for data in ("mnist", "cifar10")),
+        Case(_config(scale, "cifar10", "vit", "paper", width=128, epochs=60, compute="bfloat16"), **deep),
+        Case(_resnet("cifar10", 16, "layernorm", 80), **deep),
+        *(Case(converged[data], **mlp) for data in ("fashion-mnist", "cifar100")),
         Case(_config(scale, "cifar100", "mlp", "paper", width=512), **mlp),
-        # Wide networks learn slowly: at 3,840 steps they were at 75 %, and half the batch is twice the steps.
-        *(Case(_resnet(data, 64, "layernorm", 60, batch=250), **resnet) for data in ("cifar10", "cifar100")),
+        Case(_resnet("cifar10", 64, "layernorm", 60), **longer),
+        # Wide networks learn slowly: after 5,760 steps they are at 79 %, and half the batch is twice the steps.
+        *(Case(_resnet(data, 64, "layernorm", 60, batch=250), **longer) for data in ("cifar10", "cifar100")),
+        *cifar,
+        Case(_resnet("cifar10", 32, "layernorm", 80), **longer),
+        Case(_resnet("cifar10", 32, "frn", 60), **longer),
     ]
 
 
@@ -276,10 +283,12 @@ def _case_of(record: Record) -> str:
     network = NETWORKS[model["name"]]
     if model["name"] == "resnet20":
         what = f"{network} {NORMS[model['norm']]}, {model['width']} features"
+        what += f", batches of {training['batch']}" if model["width"] == 64 else ""
     else:
         what = f"{network}, {model['width']} units" + (", converged" if training["optimiser"] == "adam" else "")
     data = config["data"]["name"]
-    return f"{what} on {DATA.get(data, data)}"
+    fit = LONGER_FIT if record["settings"].get("steps", 0) > Remedy.steps else ""
+    return f"{what} on {DATA.get(data, data)}{fit}"
 
 
 def _chosen(found: Mapping[tuple[str, str], Column]) -> tuple[str, str] | None:
@@ -295,9 +304,13 @@ def judge(records: Sequence[Record]) -> list[Finding]:
         best = _chosen(found)
         if best is None or ("none", "geodesic") not in found:
             continue
-        goal, points = GOALS.get(title, (0.1, None))
+        goal, points = GOALS.get(title.removesuffix(LONGER_FIT), (0.1, None))
         column, naive, plain = found[best], found["none", "geodesic"], found.get(("wasserstein", "geodesic"))
         verdict, reason = _verdict(column, naive, goal, points)
+        least = LEAST_ACCURACY.get(title.removesuffix(LONGER_FIT), 0.0)
+        if _accuracy(of_case) < least:
+            verdict = "not judged"
+            reason += f"; test accuracy {_accuracy(of_case):.1f} %, and the goal is for {least:.0f} % and more"
         lost = f", at most {points:g} points of accuracy lost" if points is not None else ""
         before = f"; W2 {format_mean_std(100 * plain.share, 1, count=False)} %" if plain else ""
         # Short enough for a column; calibrated and held-out losses and test accuracy stand in the table.
@@ -408,8 +421,8 @@ def draw(figure: Any, records: Sequence[Record]) -> None:
         drawing.bar_labels(row[0], [f"{MATCHINGS[matching]}, {path}" for matching, path in shown])
         drawing.bar_labels(row[1], [""] * len(shown))
         row[0].set_title(title, loc="left")
-        if title in GOALS:
-            row[0].axvline(100 * GOALS[title][0], color=drawing.GREY, linestyle=":", lw=1)
+        if (goal := GOALS.get(title.removesuffix(LONGER_FIT))) is not None:
+            row[0].axvline(100 * goal[0], color=drawing.GREY, linestyle=":", lw=1)
     axes[-1, 0].set_xlabel("left of the naive barrier (%)")
     axes[-1, 1].set_xlabel("points of accuracy lost")
 
@@ -423,14 +436,13 @@ REMEDIES = Reproduction(
     draw=draw,
     minutes={"smoke": 1, "cpu": 25, "paper": 40},
     choices=(
-        "ResNet20: gradient descent 0.05, warm-up 500, clipping, cosine, bfloat16, no augmentation; 80 epochs with "
-        "LayerNorm (64 features: 60 of batch 250), 60 with FilterResponseNorm; the transformer likewise, 60 epochs",
+        "ResNet20: gradient descent 0.05, warm-up 500, clipping, cosine, bfloat16, batches of 500, no augmentation; "
+        "80 epochs with LayerNorm (64 features: 60), 60 with FilterResponseNorm; the transformer likewise, 60 epochs",
         "networks see all but 2,000 training examples; 1,000 of those choose the remedy and fit temperatures",
-        "activations and rescaling, outputs included, from 2,000 unlabelled training images, 2 draws (MLPs 8)",
-        "the fit by Adam at every τ and at both ends, of the path without a matching too: from 48,000 labelled "
-        "images in 1,000 steps for ResNet20 (but 16 features) and converged MLPs on CIFAR, else from 10,000 in 300",
-        "32 draws on 3 τ (16 features and transformer 5, MLPs 9), in the precision of training; three pairs that "
-        "share no posterior",
+        "activations and rescaling from 2,000 unlabelled training images, 2 draws (MLPs 8); the fit from 10,000 "
+        "labelled ones, 300 steps of Adam at every τ and at both ends; longer fit: all 48,000, 1,000 steps",
+        "32 draws on 5 τ (MLPs 9, ResNets with a longer fit 3), in the precision of training; three pairs that share "
+        "no posterior",
         "reached or missed: a standard error over pairs below or above the goal",
     ),
     size=(8.6, 16.0),
