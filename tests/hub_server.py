@@ -21,7 +21,8 @@ class Hub:
     """Repositories of "me", each a list of commits (name -> content) on one branch, and what was asked for.
 
     `fault` changes one answer: "half" ends downloads early, "other" sends other bytes, "endless" never ends one,
-    "large" and "odd" list a size and a hash that are none, "loop" and "file" send one elsewhere, "forbidden" refuses
+    "large" and "odd" list a size and a hash that are none, "pages" and "page" list without an end, "elsewhere" on
+    another host, "no list" lists nothing that is one, "loop" and "file" send one elsewhere, "forbidden" refuses
     commits, "broken" refuses everything.
     """
 
@@ -143,7 +144,20 @@ class Hub:
         return self.say(request, {"id": repo, "sha": f"{at:040x}", "siblings": [], "private": True, "tags": []})
 
     def _tree(self, request, repo, revision, body):
-        self.say(request, [self._listed(name, content) for name, content in self._files(repo, revision).items()])
+        if self.fault in ("pages", "elsewhere"):
+            host = "localhost" if self.fault == "elsewhere" else "127.0.0.1"
+            following = f'<http://{host}:{self.port}{request.path}>; rel="next"'
+            return self.say(request, [], Link=following)
+        if self.fault == "no list":
+            return self.say(request, {"path": "posterior-0.safetensors"})
+        if self.fault == "page":
+            request.send_response(200)
+            request.end_headers()
+            while True:
+                request.wfile.write(b" " * (1 << 16))
+        return self.say(
+            request, [self._listed(name, content) for name, content in self._files(repo, revision).items()]
+        )
 
     def _listed(self, name: str, content: bytes) -> dict:
         size = 1 << 50 if self.fault == "large" else len(content)

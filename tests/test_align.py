@@ -475,6 +475,10 @@ def test_what_does_not_fit_is_refused():
         align(good, good, spec, key=KEY, exclude=["nowhere"])
     with pytest.raises(ConfigError, match="restarts"):
         align(good, good, spec, key=KEY, restarts=0)
+    with pytest.raises(ConfigError, match="restarts is from 1 to 10,000, not 1,000,000,000,000"):
+        align(good, good, spec, key=KEY, restarts=10**12)
+    with pytest.raises(ConfigError, match="max_sweeps is from 1 to 100,000, not 1,000,000,000,000"):
+        align(good, good, spec, key=KEY, max_sweeps=10**12)
     with pytest.raises(SpecError, match="no group 'g7'"):
         align(good, good, spec, key=KEY, order=[["g7"]])
     with pytest.raises(SpecError, match="list of group names"):

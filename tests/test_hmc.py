@@ -313,6 +313,13 @@ def test_rhat_sees_chains_that_differ_in_place_or_in_spread():
     assert np.isnan(split_rhat(values[:, :3])).all() and np.isnan(split_rhat(np.ones((2, 10))))
 
 
+def test_effective_sample_size_knows_no_scale():
+    """Log-probabilities or probabilities of 1e-30: squares that float32 cannot hold."""
+    walk = np.random.default_rng(5).normal(size=(4, 50, 3)).cumsum(1)
+    np.testing.assert_allclose(effective_sample_size(1e-30 * walk), effective_sample_size(walk), rtol=1e-3)
+    np.testing.assert_allclose(effective_sample_size(1e30 * walk), effective_sample_size(walk), rtol=1e-3)
+
+
 def test_effective_sample_size_is_what_theory_has_for_a_chain_with_memory():
     """x_t = ρ x_{t-1} + noise has autocorrelations ρᵗ, so n draws are worth n (1 − ρ) / (1 + ρ)."""
     rng = np.random.default_rng(1)

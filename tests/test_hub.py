@@ -90,6 +90,10 @@ FAULTS = {
     "odd": "lists no size or no hash",
     "other card": "README.md of me/digits is not what the hub lists",
     "broken": "HTTP 501",
+    "pages": "does not end; at most 100,000 on 200 pages",
+    "elsewhere": "goes on at another host",
+    "page": "does not end: .* bytes of one page",
+    "no list": "list of files of me/digits is none",
     "loop": "Exceeded 30 redirects",
     "file": "No connection adapters",
 }

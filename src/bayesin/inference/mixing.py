@@ -151,7 +151,10 @@ def _of_each(statistic: Callable[[jax.Array], jax.Array], values: np.ndarray) ->
     if values.shape[1] < 4 or not values.size:
         return np.full(shape, np.nan)
     # Centred first: blackjax computes in float32, where a mean far from zero would swallow the variation.
-    centred = np.asarray(values - values.mean((0, 1), keepdims=True, dtype=np.float64), np.float32)
+    # And scaled by a power of two, as the squares of tiny numbers would vanish there.
+    centred = values - values.mean((0, 1), keepdims=True, dtype=np.float64)
+    exponent = np.frexp(np.abs(centred).max((0, 1), keepdims=True))[1]
+    centred = np.asarray(np.ldexp(centred, -exponent), np.float32)
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         found = jax.jit(statistic)(jnp.asarray(centred.reshape(*values.shape[:2], -1)))
     varies = (values != values[:, :1]).any((0, 1))

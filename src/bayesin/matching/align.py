@@ -19,7 +19,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, PyTree
 
-from ..errors import ConfigError, SpecError
+from ..errors import SpecError
 from ..posteriors import Posterior, is_posterior
 from ..randomness import PRNGKey, check_key
 from ..symmetry import Apply, Perms, PermutationSpec, Signs, check_same_function
@@ -27,7 +27,7 @@ from ..trees import Tree
 from .bound import LargestGain
 from .costs import CostLike, as_cost, name_of
 from .problem import Problem, objective_of_moved, permuted, pose
-from .search import DescentResult, Sweep, descend, random_order, starts
+from .search import DescentResult, Sweep, check_effort, descend, random_order, starts
 from .similarity import Similarities
 
 KICKED = 1 << 19  # numbers up to which a search that found nothing in common goes on by kicks: they cost some more
@@ -114,9 +114,9 @@ def align(
         cost: one of `bayesin.costs` or its name: `"wasserstein"`, `"means"` (ignore the stds) or `"kl"` (KL of the
             moved source from the target); or a cost of your own.
         order: groups to visit, one list a sweep; the search ends when they are used up.
-        restarts: number of starts (anchored, identity, then random), of which the best is returned.
+        restarts: starts (anchored, identity, then random), 10,000 at most, of which the best is returned.
         init: permutations to start from in place of an anchored first sweep; left as they are.
-        max_sweeps: bound on the sweeps of each start.
+        max_sweeps: bound on the sweeps of each start; at most 100,000.
         exclude: paths that are moved but kept out of the cost, such as running statistics. Integer leaves
             are treated so without being named.
         check: `(apply, x)`; the moved mean must compute the same function of `x`.
@@ -140,8 +140,7 @@ def align(
         Alignment(wasserstein 108 -> 0, 3 of 3 units moved, sweeps 1, converged, at most 0 above the best)
     """
     check_key(key)
-    if restarts < 1 or max_sweeps < 1:
-        raise ConfigError(f"restarts and max_sweeps start at 1, not {restarts} and {max_sweeps}")
+    check_effort(restarts, max_sweeps)
     if init is not None:
         spec.check_perms(init)
     given_order = None if order is None else _checked_order(order, spec)[:max_sweeps]

@@ -60,7 +60,7 @@ from .problem import (
     unmoved,
     with_evidence,
 )
-from .search import DescentResult, Sweep, descend, random_order
+from .search import DescentResult, Sweep, check_effort, descend, random_order
 from .similarity import Similarities
 from .twins import with_twins, without_twins
 
@@ -137,8 +137,7 @@ def align_many(
     """
     check_key(key)
     measure = as_cost(cost)
-    if max_sweeps < 1:
-        raise ConfigError(f"max_sweeps starts at 1, not {max_sweeps}")
+    check_effort(1, max_sweeps)
     clock = time.perf_counter()
     members = _list(posteriors)
     search = _Search(_alike(members), spec, measure, frozenset(exclude), relative_tolerance)

@@ -31,6 +31,7 @@ from typing import NamedTuple, ParamSpec, TypeVar
 import jax
 import numpy as np
 
+from ..errors import ConfigError
 from ..randomness import generator
 from ..symmetry import Perms, PermutationSpec, Signs, gather
 from .costs import widened
@@ -42,6 +43,8 @@ from .twins import better, carry, choose, twin_of
 
 ROUNDING = 1e-12  # of the problem's scale: differences of float64 sums below it are noise
 PLANTED = 0.5  # of the objective at the start: below it, what the two have in common was found
+MOST_RESTARTS = 10_000
+MOST_SWEEPS = 100_000  # for which an order is drawn before the search
 KICKED = 20  # sweeps at most after a kick; where they do not suffice it is judged as it stands
 
 Arguments = ParamSpec("Arguments")
@@ -153,6 +156,13 @@ def starts(spec: PermutationSpec, key: jax.Array, count: int, init: Perms | None
     )
     drawn = [Start(f"random {n}", spec.random(jax.random.fold_in(key, n + 1)), False) for n in range(1, count)]
     return [*known, *drawn][:count]
+
+
+def check_effort(restarts: int, max_sweeps: int) -> None:
+    """Refuses searches that cannot end in a lifetime, before orders and starts are drawn for all of them."""
+    for name, value, most in (("restarts", restarts, MOST_RESTARTS), ("max_sweeps", max_sweeps, MOST_SWEEPS)):
+        if not 1 <= value <= most:
+            raise ConfigError(f"{name} is from 1 to {most:,}, not {value:,}")
 
 
 def random_order(spec: PermutationSpec, key: jax.Array, sweeps: int) -> list[tuple[str, ...]]:

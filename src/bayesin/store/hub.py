@@ -9,13 +9,15 @@ from a stranger is. Nothing is run, and a folder gets all of it or nothing.
 """
 
 import hashlib
-import itertools
+import json
 import re
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote, urljoin, urlsplit
 
 from ..data import Download, download
 from ..errors import ArtifactError, BayesinError, ConfigError, DataError, HubError, first_line
@@ -25,7 +27,9 @@ from .artifacts import FIRST, LARGEST_CARD, card_of, load_posterior, posterior_f
 from .card import CARD
 
 LARGEST = 16 << 30  # bytes of all files of one repository
-ENTRIES = 1000  # of a repository that are looked at
+ENTRIES = 100_000  # at the top of a repository; with more, what is ours cannot be told whole
+LARGEST_PAGE = 1 << 24  # bytes of one page of the list of them
+PAGES = 200
 OURS = re.compile(r"posterior-(0|[1-9][0-9]{0,4})\.safetensors")
 TOKEN = re.compile(r"\bhf_\w{8,}")
 TIMEOUT = 60.0  # seconds without data
@@ -103,10 +107,10 @@ def push(
         full = api.create_repo(repo, private=private, exist_ok=True, repo_type="model").repo_id
         if not api.revision_exists(full, revision):
             api.create_branch(full, branch=revision)
-        there = {entry.path for entry in _entries(api, full, revision)}
+        there = _entries(api.endpoint, full, revision, client.utils.build_hf_headers(token=token))
         add = [client.CommitOperationAdd(path_in_repo=name, path_or_fileobj=path) for name, path in paths.items()]
         add.append(client.CommitOperationAdd(path_in_repo=CARD, path_or_fileobj=content))
-        stale = sorted(name for name in there - set(paths) if OURS.fullmatch(name))
+        stale = sorted(name for name in there.keys() - set(paths) if OURS.fullmatch(name))
         gone = [client.CommitOperationDelete(path_in_repo=name) for name in stale]
         said = message or f"Upload {len(paths)} posterior{'s' if len(paths) > 1 else ''} with bayesin"
         made = api.create_commit(full, [*add, *gone], commit_message=said, revision=revision, repo_type="model")
@@ -147,11 +151,11 @@ def pull(
     with _hub(repo) as client:
         api = client.HfApi(token=token)
         commit = str(api.model_info(repo, revision=revision).sha)
-        entries = _entries(api, repo, commit)
         headers = client.utils.build_hf_headers(token=token)  # with the token, where there is one
+        entries = _entries(api.endpoint, repo, commit, headers)
         mirror = client.hf_hub_url(repo, CARD, revision=commit, endpoint=api.endpoint).removesuffix(f"/{CARD}")
     wanted = _wanted(repo, entries, largest)
-    left_out = tuple(entry.path for entry in entries if entry.path not in wanted)
+    left_out = tuple(name for name in entries if name not in wanted)
     total, done = sum(promise.size for promise in wanted.values()), 0
     stale = [path.name for path in folder.iterdir() if OURS.fullmatch(path.name)] if folder.is_dir() else []
     with replaced_together(folder, gone=[*stale, CARD]) as place:
@@ -192,19 +196,19 @@ def _posteriors_of(source: Path) -> dict[str, Path]:
     return paths
 
 
-def _wanted(repo: str, entries: list[Any], largest: int) -> dict[str, _Promise]:
+def _wanted(repo: str, entries: dict[str, dict], largest: int) -> dict[str, _Promise]:
     """What is taken of a repository; refused before anything is downloaded where it is no posterior, or too large."""
     wanted = {}
-    for entry in entries:
-        name, size, large = entry.path, entry.size, entry.lfs
+    for name, entry in entries.items():
         if name != CARD and not OURS.fullmatch(name):
             continue
-        hashes = (large.sha256, None) if large is not None else (None, entry.blob_id)
-        if type(size) is not int or size < 0 or not all(part is None or _is_hash(part) for part in hashes):
+        size, large = entry.get("size"), entry.get("lfs")
+        promised = large.get("oid") if isinstance(large, dict) else entry.get("oid")
+        if type(size) is not int or size < 0 or not _is_hash(promised):
             raise HubError(f"the hub lists no size or no hash for {name} of {repo}")
         if size > (LARGEST_CARD if name == CARD else largest):
             raise HubError(f"{name} of {repo} has {size:,} bytes, more than is accepted (--largest)")
-        wanted[name] = _Promise(size, *hashes)
+        wanted[name] = _Promise(size, promised, None) if isinstance(large, dict) else _Promise(size, None, promised)
     if FIRST not in wanted:
         raise HubError(f"{repo} holds no posterior: there is no {FIRST} in it")
     if (total := sum(promise.size for promise in wanted.values())) > largest:
@@ -236,10 +240,48 @@ def _check(path: Path, repo: str) -> None:
         raise HubError(f"{path.name} of {repo} is no posterior that can be used: {error}") from None
 
 
-def _entries(api: Any, repo: str, revision: str) -> list[Any]:
-    """The files at the top of a repository, which is where a posterior's lie."""
-    listed = itertools.islice(api.list_repo_tree(repo, revision=revision, repo_type="model"), ENTRIES)
-    return [entry for entry in listed if hasattr(entry, "size") and isinstance(entry.path, str)]
+def _entries(endpoint: str, repo: str, revision: str, headers: dict[str, str]) -> dict[str, dict]:
+    """The files at the top of a repository, which is where a posterior's lie, by name.
+
+    The client follows a list for as long as it goes on; here its pages and what they hold are bounded.
+    """
+    host, address = urlsplit(endpoint)[:2], f"{endpoint}/api/models/{repo}/tree/{quote(revision, safe='')}"
+    found: dict[str, dict] = {}
+    for _ in range(PAGES):
+        page, following = _page(repo, address, headers)
+        for entry in page:
+            if entry.get("type") == "file" and isinstance(entry.get("path"), str):
+                found[entry["path"]] = entry
+        if following is None:
+            return found
+        address = urljoin(address, following)
+        if urlsplit(address)[:2] != host:
+            raise HubError(f"the list of files of {repo} goes on at another host, which must not see your token")
+        if len(found) > ENTRIES:
+            break
+    raise HubError(f"the list of files of {repo} does not end; at most {ENTRIES:,} on {PAGES:,} pages are looked at")
+
+
+def _page(repo: str, address: str, headers: dict[str, str]) -> tuple[list[dict], str | None]:
+    """The entries of one page, and where the next one is."""
+    import requests
+
+    content, until = bytearray(), time.monotonic() + TIMEOUT
+    with requests.get(address, headers=headers, timeout=TIMEOUT, stream=True) as answer:
+        if answer.status_code != 200:
+            raise HubError(f"the hub refused the list of files of {repo} with HTTP {answer.status_code}")
+        for block in answer.iter_content(1 << 16):
+            content += block
+            if len(content) > LARGEST_PAGE or time.monotonic() > until:
+                raise HubError(f"the list of files of {repo} does not end: {len(content):,} bytes of one page came")
+        following = answer.links.get("next", {}).get("url")
+    try:
+        page = json.loads(content)
+    except (ValueError, RecursionError):
+        page = None
+    if not isinstance(page, list) or not all(isinstance(entry, dict) for entry in page):
+        raise HubError(f"the hub's list of files of {repo} is none")
+    return page, following
 
 
 @contextmanager
