@@ -20,13 +20,12 @@ from jax.interpreters.partial_eval import dce_jaxpr
 from ..errors import LeftBehindWarning
 from ..jaxprs import Apply, check_arrays, interpret, trace
 from ..trees import Tree
+from .entries import known_entries
 from .factors import (
     Array,
     Axis,
-    Known,
     Sum,
     Units,
-    Value,
     constant,
     fix,
     fixed,
@@ -42,6 +41,7 @@ from .multipliers import find_scales, find_signs
 from .positions import generic, note, release, settle
 from .rules import CALLING, CHOOSING, DROPPING, ENTERING, RULES, Equation, closed_over, freeze
 from .spec import PermutationSpec
+from .values import Known, Value
 from .write_spec import write_spec
 
 UNUSED = "does not reach the output"
@@ -230,7 +230,7 @@ class _Walk:
         """What the rule says; a primitive whose parameters or shapes its rule does not expect is frozen."""
         is_call = equation.name in ENTERING
         if equation.name not in CHOOSING:
-            plain = [without_choices(array) for array in arrays]
+            plain = [Value(without_choices(array)).like(array) for array in arrays]
             arrays = [self._link("same", [a], p) if is_call else p for a, p in zip(arrays, plain, strict=True)]
         try:
             outputs = RULES.get(equation.name, freeze)(equation, *arrays)
@@ -248,9 +248,9 @@ class _Walk:
 
     def _constant(self, value: Any) -> Array:
         if not getattr(value, "shape", ()):
-            return Known.of((), value)
+            return Known.of((), value, known_entries(value))
         if id(value) not in self._known:
-            self._known[id(value)] = (value, Known.of(closed_over(value), value))
+            self._known[id(value)] = (value, Known.of(closed_over(value), value, known_entries(value)))
         return self._known[id(value)][1]
 
 

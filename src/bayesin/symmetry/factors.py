@@ -22,7 +22,6 @@ from dataclasses import dataclass, field
 from functools import reduce
 from itertools import accumulate, pairwise
 from math import gcd, prod
-from typing import Any
 
 FINER = "a finer symmetry may exist"
 ACROSS = f"cut where no product of factors can follow; {FINER}"
@@ -95,49 +94,6 @@ class Choice:
 Factor = Units | Constant | Sum | Choice
 Axis = tuple[Factor, ...]
 Array = tuple[Axis, ...]
-
-
-class Positions:
-    """Numbers of the units along an axis, as `argmax` finds them: where those units move, the numbers follow."""
-
-    __slots__ = ("apart", "axis", "reason")
-
-    def __init__(self, axis: Axis, reason: str, apart: bool):
-        self.axis = axis
-        self.reason = reason  # to fix the units with, where the numbers are used otherwise
-        self.apart = apart  # whether no two units can have been equally good
-
-
-class Value(tuple):
-    """The axes of one value of a program: an object of its own, even without axes, that tells values apart."""
-
-    apart: frozenset[int] = frozenset()  # axes along which no two entries are equal, almost surely
-    made_of: frozenset[int] = (
-        frozenset()
-    )  # of those that have such axes: the parameters and inputs that it depends on
-    raw: bool = False  # whether it is one parameter, moved about at most
-    plain: bool = False  # whether no relation between its entries is known, as that they sum to zero
-    counted: int | None = None  # the axis that a counter counts along
-    positions: Positions | None = None  # what its entries name
-    role: str = ""  # "index"; on the way of a negative one "negative" (whether it is) and "beyond" (plus the size)
-
-    def like(self, other: Array) -> "Value":
-        """This value, with what is known of the entries of another."""
-        self.__dict__.update({k: v for k, v in getattr(other, "__dict__", {}).items() if k != "value"})
-        return self
-
-
-class Known(Value):
-    """The axes of a value that is written in the program."""
-
-    value: Any
-
-    @classmethod
-    def of(cls, axes: Array, value: Any) -> "Known":
-        """The axes, with the value that they belong to."""
-        known = cls(axes)
-        known.value = value
-        return known
 
 
 def free(size: int) -> Axis:

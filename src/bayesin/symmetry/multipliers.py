@@ -26,8 +26,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .factors import Array, Axis, Choice, Constant, Known, Sum, Units, leaves_of, resolve, size_of
+from .factors import Array, Axis, Choice, Constant, Sum, Units, leaves_of, resolve, size_of
 from .indexed import Meeting, Outer
+from .values import Known
 
 Kind = Literal["signs", "scales"]
 Form = dict[int, Fraction | int]  # a linear form of the unknowns; {} is zero
