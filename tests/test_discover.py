@@ -200,7 +200,7 @@ def test_random_programs_keep_their_output_under_signs_and_scales():
 @pytest.mark.filterwarnings("ignore:inconclusive", "ignore::bayesin.errors.LeftBehindWarning")
 def test_random_programs_that_choose_keep_their_output():
     for seed in range(6):
-        program = Program(seed, steps=8, choosing=True)
+        program = Program(seed, steps=8, choosing=True, stacked=seed % 2 == 0)
         spec = bayesin.discover(program, program.params(), SMALL_X, signs=True, scales=True)
         bayesin.verify(program, program.params(), SMALL_X, spec, key=jax.random.key(seed), trials=1)
 
@@ -505,6 +505,15 @@ def attention(p, x):
     return jnp.einsum("hts,shk,hkd->td", scores, v, p["o"])
 
 
+def row_of_the_best(p, x):
+    """A number cannot follow a sign: neither the scores nor what they choose may flip."""
+    return jnp.tanh(jax.vmap(lambda x: lax.dynamic_slice_in_dim(p["rows"], jnp.argmax(x @ p["w"]), 1)[0])(x)) @ p["v"]
+
+
+def two_in_one(p, x):
+    return jnp.tanh(x @ p["w"][0]) @ p["v"][0] + jax.nn.sigmoid(x @ p["w"][1]) @ p["v"][1]
+
+
 HEADS = weights(q=(3, 1, 2), k=(3, 1, 2), v=(3, 1, 2), o=(1, 2, 3))
 SIGNED = {
     "mlp": (small_mlp, weights(w0=(3, 2), b0=(2,), w1=(2, 2), w2=(2, 2))),
@@ -516,8 +525,10 @@ SIGNED = {
     "quadratic": (quadratic, weights(w=(3, 3), m=(3, 3))),
     "best expert": (best_expert, weights(r=(3, 3), w=(3, 3, 2))),
     "nearest code": (nearest_code, weights(w=(3, 2), codes=(3, 2), v=(2, 2))),
+    "row of the best": (row_of_the_best, weights(w=(3, 3), rows=(3, 2), v=(2, 2))),
+    "two in one": (two_in_one, weights(w=(2, 3, 2), v=(2, 2, 2))),
 }
-CHOOSING = ("best expert", "nearest code")  # what no input chooses could be flipped as one likes
+CHOOSING = ("best expert", "nearest code", "row of the best")  # what no input chooses could be flipped as one likes
 
 
 @pytest.mark.parametrize("name", SIGNED)

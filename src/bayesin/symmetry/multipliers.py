@@ -749,16 +749,20 @@ def gather(walk: _Unknowns, meeting: Meeting) -> None:
     indices = meeting.inputs[1]
     if meeting.params.get("fill_value") not in (None, 0) or walk._free(indices):
         return unknown(walk, meeting)
-    walk.summed(meeting.inputs[0], meeting.params["dimension_numbers"].collapsed_slice_dims)
     _picked(walk, meeting)
 
 
 def dynamic_slice(walk: _Unknowns, meeting: Meeting) -> None:
+    if any(map(walk._free, meeting.inputs[1:])):
+        return unknown(walk, meeting)
     _picked(walk, meeting)
 
 
 def _picked(walk: _Unknowns, meeting: Meeting) -> None:
     source, (target,) = meeting.inputs[0], meeting.outputs
+    # Where a number chooses an entry, that of one unit must be that of any other.
+    sizes = enumerate(meeting.params["slice_sizes"])
+    walk.summed(source, [i for i, size in sizes if size != size_of(source[i])])
     walk.write(target, [walk._by_units(source, target, o) for o in range(len(target))])
 
 
