@@ -749,7 +749,7 @@ def two_experts_a_token(p, x):
 
 @theory(
     LONG,
-    "table: 9 s, g0 g1: s, q k: s h*a[h], v: s h*b[h], o: h*b[h] s, router: s e, up: e s u[e], down: e u[e] s, w: s 2",
+    "table: 9 s, g0 g1: s, q k: s h*a[h], v: s h*b[h], o: h*b[h] s, r: s e, up: e s u[e], down: e u[e] s, w: s 2",
     s=6, h=2, a=3, b=3, e=4, u=5,
 )  # fmt: skip
 def decoder_with_two_experts_a_token(p, x):
@@ -760,7 +760,7 @@ def decoder_with_two_experts_a_token(p, x):
     attended = jax.nn.softmax(q @ k.swapaxes(-1, -2)) @ v
     x = x + attended.swapaxes(1, 2).reshape(2, 8, 6) @ p["o"]
     h = norm(x, p["g1"])
-    best, which = lax.top_k(jax.nn.softmax(h @ p["router"]), 2)
+    best, which = lax.top_k(jax.nn.softmax(h @ p["r"]), 2)
     gates = jnp.einsum("btk,btke->bte", best, jax.nn.one_hot(which, 4))
     hidden = jax.nn.silu(jnp.einsum("btd,edh->bteh", h, p["up"]))
     return (x + jnp.einsum("bte,bteh,eho->bto", gates, hidden, p["down"])) @ p["w"]

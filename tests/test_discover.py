@@ -15,6 +15,7 @@ import bayesin
 from architectures import ARCHITECTURES
 from bayesin import models
 from bayesin.errors import BayesinError, InconclusiveWarning, LeftBehindWarning, ModelError, SymmetryError
+from bayesin.symmetry.spec import factors_of
 from symmetry_checks import Architecture, check, normal, reasons, weights
 from symmetry_programs import Program
 from transformer import Transformer
@@ -526,7 +527,6 @@ SIGNED = {
     "best expert": (best_expert, weights(r=(3, 3), w=(3, 3, 2))),
     "nearest code": (nearest_code, weights(w=(3, 2), codes=(3, 2), v=(2, 2))),
     "row of the best": (row_of_the_best, weights(w=(3, 3), rows=(3, 2), v=(2, 2))),
-    "two in one": (two_in_one, weights(w=(2, 3, 2), v=(2, 2, 2))),
 }
 CHOOSING = ("best expert", "nearest code", "row of the best")  # what no input chooses could be flipped as one likes
 
@@ -545,7 +545,7 @@ def test_discovery_finds_all_signs_there_are(name):
         (path, i)
         for path, axes in spec.axes.items()
         for i, axis in enumerate(axes)
-        if any(f.group for t in axis for f in t)
+        if any(f.group for f in factors_of(axis))
     ]
     sizes = [params[path].shape[i] for path, i in moving]
     signs = 1 - 2 * ((np.arange(2 ** sum(sizes))[:, None] >> np.arange(sum(sizes))) & 1).astype(np.float32)
@@ -573,6 +573,14 @@ def test_of_the_gates_in_one_kernel_one_is_odd():
     gates = "2 * g0 + ±g0 + g0"
     assert spec.to_json()["parameters"] == {"w": ["3", gates], "u": ["±g0", gates], "out": ["±g0", "2"]}
     bayesin.verify(long_short, params, SMALL_X, spec, key=KEY, trials=1)
+
+
+def test_of_two_parts_of_one_tensor_one_is_odd():
+    params = weights(w=(2, 3, 4), v=(2, 4, 2))
+    spec = bayesin.discover(two_in_one, params, SMALL_X, signs=True)
+    parts = {"w": ["1 + 1", "3", "±g0 | g1"], "v": ["1 + 1", "±g0 | g1", "2"]}
+    assert spec.to_json()["parameters"] == parts and spec.to_json()["version"] == 3
+    bayesin.verify(two_in_one, params, SMALL_X, spec, key=KEY, trials=1)
 
 
 def test_a_sign_or_scale_that_is_none_is_refused_by_name():
