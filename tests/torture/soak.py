@@ -101,7 +101,7 @@ class _Work:
         return problems + (self._verbs(number // VERBS) if number % VERBS == 0 else [])
 
     def _verbs(self, number: int) -> list[str]:
-        """Every verb that makes a result, in this process: a method of training after the other, each with new keys."""
+        """Every verb that makes a result, in this process, with new keys; the methods of training take turns."""
         from bayesin.cli.main import main
 
         methods = {"vi": SHORT, "hmc": CHAIN}

@@ -93,7 +93,7 @@ def build(
         _check_norm(norm)
     else:
         norm = NORMS[0]  # which they do not have
-    return _built(name, shape, classes, width, depth, norm, None if dtype is None else jnp.dtype(dtype))
+    return _built(name, shape, classes, width, depth, norm, dtype)
 
 
 # Programs are kept for as long as the functions they were made from: a campaign with functions of its own for every
