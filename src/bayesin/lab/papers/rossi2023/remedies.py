@@ -84,8 +84,8 @@ class Remedy(RunTask):
         if self.fitted:
             x, y = data.x_train[: self.labelled], data.y_train[: self.labelled]
             fit = {"steps": self.steps, "compute": getattr(self.config.training, "compute", "float32")}
-            for name, labels in (("taught", "ends"), ("fitted", y)):
-                paths[name] = rescale(path, model.apply, x, labels=labels, **fit, **options)
+            paths["taught"] = rescale(path, model.apply, x, labels="ends", **fit, **options)
+            paths["fitted"] = rescale(path, model.apply, x, labels=y, **fit, **options)
         unseen = context.held_out(self.config, self.held_out)
         for name, way in paths.items():
             tell = lambda done, tau, loss, name=name: context.tell(f"{name}: loss {loss:.4f} at τ = {tau:.2f}")  # noqa: E731
