@@ -69,10 +69,10 @@ def other_lap(monkeypatch):
 
     def replace(module):
         monkeypatch.setitem(sys.modules, "lap", module)
-        assignment._lapjvh.cache_clear()
+        assignment._lapx.cache_clear()
 
     yield replace
-    assignment._lapjvh.cache_clear()
+    assignment._lapx.cache_clear()
 
 
 @pytest.mark.parametrize(

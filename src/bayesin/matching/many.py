@@ -142,13 +142,13 @@ def align_many(
     members = _list(posteriors)
     search = _Search(_alike(members), spec, measure, frozenset(exclude), relative_tolerance)
     history = [search.total()]
-    if search.begin(random_order(spec, jax.random.fold_in(key, 0), max_sweeps), history[0]):
+    if search.begin(list(random_order(spec, key, 0, max_sweeps)), history[0]):
         history.append(search.total())
     # One alone has nobody to be aligned to.
     rounds, converged = 0, len(members) == 1
     while rounds < max_sweeps and not converged:
         rounds += 1
-        order = random_order(spec, jax.random.fold_in(key, rounds), max_sweeps)
+        order = list(random_order(spec, key, rounds, max_sweeps))
         moved = sum(search.visit(index, order) for index in range(len(members)))
         converged = moved == 0
         if moved:
