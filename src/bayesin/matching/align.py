@@ -78,13 +78,17 @@ class Alignment(eqx.Module):
         """Units that change their sign, for each group that may."""
         return {group: int((sign < 0).sum()) for group, sign in self.signs.items()}
 
+    @property
+    def ended(self) -> str:
+        """How the search ended, in words; never that it converged without how far from the best that may be."""
+        return f"{'' if self.converged else 'not '}converged, at most {self.gap:.3g} above the best"
+
     def __repr__(self) -> str:
         fell = f"{self.cost} {self.history[0]:.6g} -> {self.objective:.6g}"
         units = f"{sum(self.moved.values())} of {sum(perm.size for perm in self.perms.values())} units moved"
         if self.signs:
             units += f", {sum(self.flipped.values())} flipped"
-        ended = f"{'' if self.converged else 'not '}converged, at most {self.gap:.3g} above the best"
-        return f"Alignment({fell}, {units}, sweeps {self.sweeps}, {ended})"
+        return f"Alignment({fell}, {units}, sweeps {self.sweeps}, {self.ended})"
 
 
 def align(

@@ -98,7 +98,7 @@ class AlignmentMany(eqx.Module):
 
     def __repr__(self) -> str:
         fell = f"{self.history[0]:.6g} -> {self.objective:.6g}"
-        ended = f"rounds {self.sweeps}, {'' if self.converged else 'not '}converged"
+        ended = f"rounds {self.sweeps}, {'none moves alone' if self.converged else 'not ended'}"
         return f"AlignmentMany({len(self.posteriors)} posteriors, {fell}, {ended})"
 
 
@@ -133,7 +133,7 @@ def align_many(
         >>> p = {"w": np.array([[1.0, 2.0, 3.0], [6.0, 4.0, 5.0]])}
         >>> turned = [permute(p, spec, {"g0": np.roll(np.arange(3), k)}) for k in range(3)]
         >>> align_many(turned, spec, key=jax.random.key(0))
-        AlignmentMany(3 posteriors, 12 -> 0, rounds 1, converged)
+        AlignmentMany(3 posteriors, 12 -> 0, rounds 1, none moves alone)
     """
     check_key(key)
     measure = as_cost(cost)
