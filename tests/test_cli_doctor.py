@@ -75,12 +75,15 @@ def other_lap(monkeypatch):
     assignment._lapx.cache_clear()
 
 
+WRONG = {"lapjvh": lambda cost, return_cost: (None, range(len(cost))), "lapjvh_batch": None}
+
+
 @pytest.mark.parametrize(
     ("module", "status", "remedy"),
     [
         ({}, "warning", "pip uninstall"),  # of the package lap: it has lapjv and no lapjvh
         (None, "warning", "pip install lapx"),
-        ({"lapjvh": lambda cost, return_cost: (None, range(len(cost)))}, "problem", "pip uninstall"),  # wrong
+        (WRONG, "problem", "pip uninstall"),
     ],
 )
 def test_a_solver_that_is_another_missing_or_wrong(other_lap, module, status, remedy):

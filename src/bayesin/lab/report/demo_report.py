@@ -79,7 +79,8 @@ def _how(demo: Demo) -> str:
         f"The groups of interchangeable units were found from the network's own computation ({groups}) and checked. "
         "The search visits one group after the other and solves each step exactly, as an assignment problem on the "
         "means and standard deviations of all weights that the units touch. "
-        f"Of {demo.settings.restarts} starts the best is shown ({search.start}): {search.sweeps} sweeps, {search.ended}."
+        f"Of {demo.settings.restarts} starts the best is shown ({search.start}): {search.sweeps} sweeps, "
+        f"{search.ended}."
     )
 
 
