@@ -37,6 +37,7 @@ class Alignment(eqx.Module):
     """Permutations that move `source` onto `target`, and how the search went.
 
     Example:
+        >>> from bayesin import permute
         >>> spec = PermutationSpec.parse({"w": ["2", "g0"]}, {"g0": 3})
         >>> p = {"w": np.array([[1.0, 2.0, 3.0], [6.0, 4.0, 5.0]])}
         >>> found = align(p, permute(p, spec, {"g0": np.array([2, 0, 1])}), spec, key=jax.random.key(0))
@@ -130,6 +131,7 @@ def align(
         SymmetryError: `check` found that the function changed, so the spec is wrong for this model.
 
     Example:
+        >>> from bayesin import permute
         >>> spec = PermutationSpec.parse({"w0": ["2", "g0"], "w1": ["g0", "1"]}, {"g0": 3})
         >>> p = {"w0": np.array([[1.0, 2.0, 3.0], [3.0, 1.0, 2.0]]), "w1": np.array([[1.0], [5.0], [9.0]])}
         >>> q = permute(p, spec, {"g0": np.array([2, 0, 1])})
