@@ -138,7 +138,8 @@ def descend(
             here = search.perms_now()
             moved = sum(int((perm != before[group]).sum()) for group, perm in here.items())
             on_sweep(Sweep(len(used), search.value, moved, here))
-    perms, gains, converged = search.perms, tuple(search.gains), not search.unsolved
+    perms: Perms = {**search.perms}
+    gains, converged = tuple(search.gains), not search.unsolved
     signs = search.structure.signs(search.flat, search.problem.spec)
     return DescentResult(perms, start, gains, len(used), converged, tuple(used), search.seconds, signs, search.flat)
 
