@@ -325,7 +325,9 @@ def load_alignment(path: Path | str) -> StoredAlignment:
     spec = _read_spec(path, strings)
     if spec is None:
         raise ArtifactError(f"{path}: an alignment without its spec")
-    signs = {name.removeprefix("signs/"): arrays.pop(name) for name in list(arrays) if name.startswith("signs/")}
+    signs: Signs = {
+        name.removeprefix("signs/"): arrays.pop(name) for name in list(arrays) if name.startswith("signs/")
+    }
     (perms,) = _split(path, arrays, "alignment").values() if arrays else ({},)
     try:
         spec.check_perms(perms)
@@ -439,7 +441,8 @@ def _strings(
 def _check_strings(path: Path | str, strings: dict[str, str], file_format: str) -> str:
     found = strings.get("format", "")
     if found not in {POSTERIOR, ALIGNMENT}:
-        raise ArtifactError(f"{path} is no bayesin file: its header names format {found[:40]!r}")
+        named = f"its header names format {found[:40]!r}" if found else "its header names no format"
+        raise ArtifactError(f"{path} is no bayesin file: {named}; 'bayesin try' takes checkpoints of your own")
     if found != file_format:
         raise ArtifactError(f"{path} has format {found}, but {file_format} is needed here")
     version = strings.get("version", "")

@@ -18,6 +18,7 @@ import jax
 from jax.interpreters.partial_eval import dce_jaxpr
 
 from ..errors import LeftBehindWarning
+from ..inputs import Inputs
 from ..jaxprs import Apply, check_arrays, interpret, trace
 from ..trees import Tree
 from .entries import known_entries
@@ -51,7 +52,7 @@ WALKS = 6  # each begins with the parts that the one before told apart
 MOST_PARTS = 256
 MOST_CHOICES = 64  # parts that other axes of a parameter choose by
 
-Output = Callable[[Any], Any] | str | int | None  # what of a result is meant
+Output = Callable[[Tree], Tree] | str | int | None  # what of a result is meant
 
 Template = tuple["int | tuple[Template, ...]", ...]  # sizes of the factors that an axis starts with; a tuple is a sum
 
@@ -66,10 +67,10 @@ class Start(NamedTuple):
 def discover(
     apply: Apply,
     params: Tree,
-    x: Any,
+    x: Inputs,
     *,
     output: Output = None,
-    modes: Sequence[tuple[Apply, Any]] = (),
+    modes: Sequence[tuple[Apply, Inputs]] = (),
     signs: bool = False,
     scales: bool = False,
 ) -> PermutationSpec:

@@ -30,6 +30,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax.core import Tracer
+from jaxtyping import Integer, Num
 
 from ..errors import ArtifactError, SpecError
 from ..json_files import read_json, write_json
@@ -37,14 +38,16 @@ from ..randomness import generator
 from ..trees import Tree, flatten
 from .factors import TIED
 
-Perms = dict[str, Any]  # {group: integer array of `spec.perm_shape(group)`}; gather convention new[i] = old[perm[i]]
-Signs = dict[
-    str, Any
-]  # {group of `spec.signed`: 1 and −1, of `spec.perm_shape(group)`}; new[i] = sign[i] old[perm[i]]
+# {group: whole numbers, of the shape `spec.perm_shape(group)`}; gather convention new[i] = old[perm[i]]
+Perms = dict[str, Integer[jax.Array | np.ndarray, "..."]]
+# {group of `spec.signed`: 1 and −1, of the same shape}; new[i] = sign[i] old[perm[i]]
+Signs = dict[str, Num[jax.Array | np.ndarray, "..."]]
 
 MOST_GROUPS = 1 << 12  # a file may name any number, and work grows with it; deep networks have hundreds
 MOST_FACTORS = 32  # of one piece of a parameter; each becomes an axis of an array, of which numpy has no more
 MOST_PIECES = 1 << 12  # of one parameter; a DenseNet has hundreds
+
+SHOWN = 6  # groups in a repr
 
 NEEDED = 'a spec needs "parameters" {path: [axis, …]} and "groups" {name: size}'
 NAME = r"[^\W\d][\w.-]*"
@@ -110,8 +113,8 @@ class PermutationSpec:
 
     Example:
         >>> spec = PermutationSpec.parse({"w0": ["64", "g0"], "w1": ["g0", "10"]}, {"g0": 32})
-        >>> spec.sizes
-        {'g0': 32}
+        >>> spec
+        PermutationSpec(1 group of units: g0 32; 2 parameters)
         >>> spec.shape("w1")
         (32, 10)
         >>> heads = PermutationSpec.parse({"qkv": ["5", "2 * h * q[h] + h * v[h]"]}, {"h": 4, "q[h]": 3, "v[h]": 2})
@@ -143,6 +146,12 @@ class PermutationSpec:
 
     def __hash__(self) -> int:
         return self._hash
+
+    def __repr__(self) -> str:
+        sizes = [f"{group} {size}" for group, size in self.sizes.items()]
+        shown = ", ".join(sizes[:SHOWN] + ["…"] * (len(sizes) > SHOWN))
+        groups = f"{len(sizes)} group{'' if len(sizes) == 1 else 's'} of units"
+        return f"PermutationSpec({groups}{': ' * bool(sizes)}{shown}; {len(self.parameters)} parameters)"
 
     def __getstate__(self) -> dict[str, Any]:
         return {"parameters": self.parameters}  # without the hash: that of a text is another in each process

@@ -252,8 +252,9 @@ def about_rescaled(kinds: Mapping[str, Barrier]) -> str:
 def barrier_cards(kinds: Mapping[str, Barrier], where: str) -> list[dict[str, str]]:
     """The heights of both barriers, with their errors."""
     return [
-        card(LABELS[kind], f"{curve.value:.3f}", "nats", f"± {curve.standard_error:.3f}, {where}", kind)
+        card(LABELS[kind], f"{curve.value:.3f}", "nats", f"± {error:.3f}, {where}" if error else where, kind)
         for kind, curve in kinds.items()
+        for error in [curve.standard_error]  # zero where both ends are points, which have no draws
     ]
 
 
@@ -282,10 +283,9 @@ def _how(measured: MeasuredPair) -> str:
     if measured.aligned is None:
         return ""
     search = measured.aligned.alignment
-    ended = "converged" if search.converged else "not converged"
     groups = len(measured.pair.spec.sizes)
     return (
         f"{groups} group{'s' * (groups != 1)} of interchangeable units. The search visits one after the other and "
         f"solves each step exactly, as an assignment problem; the best start was '{search.start}': {search.sweeps} "
-        f"sweep{'s' * (search.sweeps != 1)}, {ended}."
+        f"sweep{'s' * (search.sweeps != 1)}, {search.ended}."
     )

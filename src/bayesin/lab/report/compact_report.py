@@ -99,7 +99,7 @@ def _title(report: CompactReport) -> str:
     if "compact" not in report.scores:
         return f"{report.samples:,} samples, one Gaussian"
     agreement = report.scores["compact"].agreement
-    return f"One Gaussian agrees with {report.samples:,} samples on {100 * agreement:.1f} % of the test set"
+    return f"One Gaussian agrees with {report.samples:,} samples on {percent(agreement)} of the test set"
 
 
 def _evaluation(report: CompactReport) -> dict[str, Any]:
@@ -164,7 +164,7 @@ def _summary(report: CompactReport) -> list[dict[str, str]]:
 
 def _how(compacted: Compact) -> str:
     passes = "one pass" if compacted.rounds == 1 else f"{compacted.rounds} passes"
-    ended = "converged" if compacted.converged else "stopped before it converged"
+    ended = "ended where no sample moves alone" if compacted.converged else "stopped while samples still moved"
     return (
         "Every sample was moved onto one reference by permuting its units; mean and standard deviations were taken "
         f"afterwards. The search took {passes} over the samples and {ended}."

@@ -23,6 +23,8 @@ from .posterior_files import discover_and_verify
 
 PICKLED = (".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".bin")
 
+WANTED = "a checkpoint is one .safetensors or .npz file of arrays by parameter name"
+
 
 def load_own_pair(
     first: Path | str, second: Path | str, address: str, data: Dataset, signs: bool = False
@@ -87,10 +89,14 @@ def _as(value: np.ndarray, dtype: Any, what: str) -> np.ndarray:
 
 
 def _arrays(path: Path) -> Mapping[str, np.ndarray]:
+    if path.is_dir():
+        raise ArtifactError(f"{path} is a folder without posteriors; {WANTED}")
     if not path.is_file():
         raise ConfigError(f"there is no file '{path}'")
     if path.suffix in PICKLED:
-        raise ArtifactError(f"{path} is pickled, which may run code; write it with safetensors.torch.save_file")
+        raise ArtifactError(
+            f"{path} is pickled, which may run code; {WANTED}, as safetensors.torch.save_file makes it"
+        )
     try:
         if path.suffix == ".npz":
             return read_npz(path, names=None)
