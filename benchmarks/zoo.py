@@ -424,18 +424,6 @@ def _timm(name: str, **sizes: Any) -> Callable[[], Any]:
     return make
 
 
-@row("PyTorch: OPT", f(16) + 2 * (attention(4, 4) + f(12)), "torch, transformers")
-def torch_opt():
-    sizes = {"ffn_dim": 12, "word_embed_proj_dim": 16, "use_cache": False}
-    return torch_transformers("OPTForCausalLM", "OPTConfig", **sizes, **DECODER)
-
-
-@row("PyTorch: Gemma 2", f(16) + 2 * (f(2) + 2 * (f(2) + f(4)) + f(12)), "torch, transformers")
-def torch_gemma2():
-    sizes = {"num_key_value_heads": 2, "head_dim": 4, "use_cache": False}
-    return torch_transformers("Gemma2ForCausalLM", "Gemma2Config", **sizes, **DECODER)
-
-
 @row(
     "PyTorch: GPT-BigCode",
     f(16) + 2 * (f(4) + 2 * f(4) + f(64)),

@@ -5,6 +5,7 @@ from itertools import count, groupby
 from types import MappingProxyType
 from typing import Any
 
+from .exponents import Place, Scale
 from .factors import (
     POSITION,
     TIED,
@@ -20,7 +21,6 @@ from .factors import (
     units_of,
 )
 from .indexed import Outer
-from .multipliers import Place, Scale
 from .spec import Axis as SpecAxis
 from .spec import Choice as SpecChoice
 from .spec import Factor, PermutationSpec, Term, factors_of, size_of_axis, size_of_term
