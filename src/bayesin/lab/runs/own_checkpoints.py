@@ -63,7 +63,10 @@ def read_checkpoint(path: Path | str, like: Tree) -> Tree:
     arrays, wanted = _arrays(Path(path)), flatten(like)
     named: dict[str, np.ndarray] = {}
     for name, value in arrays.items():
-        if (place := _path(name, wanted)) in named:
+        place = _path(name, wanted)
+        if place not in wanted and not value.shape and np.issubdtype(value.dtype, np.integer):
+            continue  # a counter, such as PyTorch's num_batches_tracked, which no output depends on
+        if place in named:
             raise ArtifactError(f"{path} holds '{place}' twice, under two spellings of its name")
         named[place] = value
     for name in wanted.keys() - named.keys():
