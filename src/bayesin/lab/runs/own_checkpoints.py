@@ -25,6 +25,8 @@ from .posterior_files import discover_and_verify
 
 PICKLED = (".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".bin")
 
+WANTED = "a checkpoint is one .safetensors or .npz file of arrays by parameter name"
+
 
 def load_own_pair(
     first: Path | str, second: Path | str, address: str, data: Dataset, signs: bool = False
@@ -61,10 +63,14 @@ def read_checkpoint(path: Path | str, like: Tree) -> Tree:
         ArtifactError: names the file and the first parameter that does not fit.
     """
     path, wanted = Path(path), flatten(like)
+    if path.is_dir():
+        raise ArtifactError(f"{path} is a folder without posteriors; {WANTED}")
     if not path.is_file():
         raise ConfigError(f"there is no file '{path}'")
     if path.suffix in PICKLED:
-        raise ArtifactError(f"{path} is pickled, which may run code; write it with safetensors.torch.save_file")
+        raise ArtifactError(
+            f"{path} is pickled, which may run code; {WANTED}, as safetensors.torch.save_file makes it"
+        )
     try:
         shapes = npz_shapes(path) if path.suffix == ".npz" else _shapes(path)
         names = _names(path, shapes, wanted)  # before anything is read: a small file may promise gigabytes
