@@ -70,6 +70,9 @@ class Rescaled:
             self._points[tau] = point if own else self._fitted(point, tau)
         return self._points[tau]
 
+    def __repr__(self) -> str:
+        return f"Rescaled({self.path}{'' if self._fit is None else ', fitted to labels'})"
+
     def _rescaled(self, tau: float) -> Gaussian:
         return self._network.rescaled(as_gaussian(self.path(tau)), self._wanted(tau))
 
