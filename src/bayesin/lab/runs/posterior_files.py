@@ -274,7 +274,8 @@ def model_of(choice: ModelChoice, data: Dataset | None, *files: PosteriorFile) -
     """Builds the model that the choice or the files name; None where nothing names one."""
     named = {_model_identity(file.about_model): file.about_model for file in files if file.about_model}
     if len(named) > 1:
-        raise ConfigError(f"the posteriors are of different models: {' and '.join(named)}")
+        models = " and ".join(f"{model:.200}" for model in named)
+        raise ConfigError(f"the posteriors are of different models: {models}")
     about: Mapping[str, Any] = next(iter(named.values()), {})
     name = choice.model or about.get("name")
     if name is None:
