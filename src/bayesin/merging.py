@@ -14,13 +14,13 @@ from collections.abc import Iterable, Sequence
 
 import equinox as eqx
 import jax
-import numpy as np
-from jaxtyping import Array, Shaped
 
 from .errors import ConfigError, PosteriorError
+from .inputs import ExampleInputs
 from .jaxprs import Apply
 from .matching import align_many, barycentre
 from .matching.costs import CostLike, name_of
+from .models import Model
 from .paths import as_gaussian
 from .posteriors import Gaussian, Posterior, is_posterior
 from .randomness import PRNGKey, check_key
@@ -60,7 +60,7 @@ def merge(
     key: PRNGKey,
     cost: CostLike = "wasserstein",
     apply: Apply | None = None,
-    x: Shaped[Array | np.ndarray, "examples ..."] | None = None,
+    x: ExampleInputs | None = None,
     samples: int = 1,
     exclude: Iterable[str] = (),
 ) -> Merged:
@@ -71,7 +71,7 @@ def merge(
         spec: which axes move together, and where units may flip.
         key: decides visiting orders, and the draws on which units are measured.
         cost: by which they are aligned; see `bayesin.costs`.
-        apply: the network; needed with `x`.
+        apply: the network; needed with `x`. The statistics of a `Model` are excluded.
         x: inputs of the training set, a thousand or so, without labels; with them the result is rescaled.
         samples: draws of the weights over which units are measured; 0 takes the mean of the weights.
         exclude: paths that are moved but kept out of the cost, such as running statistics.
@@ -97,7 +97,8 @@ def merge(
         raise ConfigError("rescaling on x= needs apply=, the network")
     for posterior in posteriors:
         as_gaussian(posterior)  # refuses others
-    together = align_many(posteriors, spec, key=key, cost=cost, exclude=exclude)
+    paths = frozenset(exclude) | (apply.statistics if isinstance(apply, Model) else frozenset())
+    together = align_many(posteriors, spec, key=key, cost=cost, exclude=paths)
     members = together.posteriors
     middle = barycentre(members)
     rescaled = middle

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import numpy as np
 import tyro
 
-from ..data import load
+from ..data import Normalise, load
 from ..errors import ConfigError
 from ..json_files import plain, write_json
 from ..lab.report import BARRIER_FORMAT, MeasuredPair, page_files, with_plane, write_barrier_report
@@ -53,6 +53,8 @@ class Try(Common):
     """Your network: file.py:attribute or package.module:attribute; what bayesin built itself needs none."""
     data: str | None = None
     """Data set: digits, mnist, fashion-mnist, cifar10, cifar100, or an .npz file. What bayesin trained needs none."""
+    normalise: Normalise | None = None
+    """How the inputs of --data are prepared, as for 'bayesin train': standard, unit or none."""
     root: Path | None = None
     """Folder to look for data in first."""
     limit: int | None = None
@@ -95,12 +97,13 @@ class Try(Common):
 
     def _pair(self) -> PosteriorPair:
         if not (is_own_checkpoint(self.first) or is_own_checkpoint(self.second)):
-            choice = ModelChoice(model=self.model, data=self.data, root=self.root, limit=self.limit)
+            named = ("model", "data", "normalise", "root", "limit")
+            choice = ModelChoice(**{name: getattr(self, name) for name in named})
             files = find_posterior(self.first), find_posterior(self.second)
             return load_pair(*files, choice, signs=self.signs, data_needed=True)
         if self.model is None or self.data is None:
             raise ConfigError("a checkpoint of your own needs --model file.py:attribute and --data NAME or file.npz")
-        data = load(self.data, self.root, self.limit)
+        data = load(self.data, self.root, self.limit, normalise=self.normalise or "standard")
         return load_own_pair(self.first, self.second, self.model, data, self.signs)
 
     def _measure(self, out: Output, pair: PosteriorPair, paths: dict[str, Any]) -> dict[str, Any]:
@@ -113,7 +116,7 @@ class Try(Common):
 
     def _page(self, out: Output, place: Path, measured: MeasuredPair, settings: dict[str, Any], clock: Clock) -> str:
         with out.progress("writing the page", None), clock("plane"):
-            work = 2 * self.taus * self.samples * len(measured.data.x_test)
+            work = 2 * self.taus * self.samples * len(measured.data.y_test)
             measured = with_plane(measured, key=seed_key(self.key), work=work)
         config = {name: str(value) for name, value in settings.items() if value is not None}
         links = {NUMBERS: "all curves, with errors and settings"}

@@ -4,6 +4,7 @@ from .arrays import from_arrays as from_arrays
 from .content import is_data_file as is_data_file
 from .content import published_content as published_content
 from .dataset import Dataset as Dataset
+from .dataset import Normalise as Normalise
 from .dataset import stratified as stratified
 from .download import Fetched as Fetched
 from .download import download as download

@@ -12,7 +12,10 @@ MANY_CLASSES = 1000  # whole numbers beyond are counts or years rather than labe
 
 
 def remark_on_inputs(name: str, x: np.ndarray, normalise: str) -> None:
-    """Warns of pixels that are no bytes, and of images with their channels in front."""
+    """Warns of pixels that are no bytes, of images with their channels in front, and of what may be tokens."""
+    if x.ndim == 2 and np.issubdtype(x.dtype, np.integer) and x.dtype != np.uint8 and x.min() >= 0:
+        done = "standardised as features" if normalise == "standard" else "made floating-point numbers"
+        _warn(f"{name} holds whole numbers ({x.dtype}): {done}; tokens stay whole with normalise='none'")
     if x.ndim != 4:
         return
     height, width = x.shape[2:4]

@@ -26,7 +26,6 @@ from ..inference import Fit
 from ..inputs import ExampleInputs, check_whole, count_of, without_bytes
 from ..jaxprs import Apply, hashable
 from ..likelihoods import Categorical, Likelihood, LikelihoodLike, Normal, as_likelihood, check_outputs
-from ..models import Model
 from ..paths import Mixture, as_gaussian, is_point
 from ..posteriors import Gaussian, Posterior, Samples, is_posterior
 from ..randomness import PRNGKey
@@ -79,7 +78,7 @@ class Prepared(NamedTuple):
 
 def evaluate(
     posterior: Predictor,
-    model: Model | Apply,
+    model: Apply,
     data: Data,
     *,
     key: PRNGKey | None,
@@ -114,14 +113,14 @@ def evaluate(
     """
     posterior, given = _with_likelihood(posterior, likelihood)
     likelihood = as_likelihood("categorical" if given is None else given)
-    prepared = prepare(posterior, _apply_of(model), data, samples, likelihood, chunks)
+    prepared = prepare(posterior, model, data, samples, likelihood, chunks)
     return evaluate_prepared(posterior, prepared, key, samples)
 
 
 @overload
 def predict(
     posterior: Predictor,
-    model: Model | Apply,
+    model: Apply,
     x: ExampleInputs,
     *,
     key: PRNGKey | None,
@@ -134,7 +133,7 @@ def predict(
 @overload
 def predict(
     posterior: Predictor,
-    model: Model | Apply,
+    model: Apply,
     x: ExampleInputs,
     *,
     key: PRNGKey | None,
@@ -147,7 +146,7 @@ def predict(
 @overload
 def predict(
     posterior: Predictor,
-    model: Model | Apply,
+    model: Apply,
     x: ExampleInputs,
     *,
     key: PRNGKey | None,
@@ -159,7 +158,7 @@ def predict(
 
 def predict(
     posterior: Predictor,
-    model: Model | Apply,
+    model: Apply,
     x: ExampleInputs,
     *,
     key: PRNGKey | None,
@@ -189,17 +188,16 @@ def predict(
         ((1, 1), True)
     """
     posterior, given = _with_likelihood(posterior, likelihood)
-    apply = _apply_of(model)
-    known = _known_likelihood(posterior, apply, x, given)
+    known = _known_likelihood(posterior, model, x, given)
     data = (x, np.zeros(count_of(x), np.int32))  # any targets: nothing is scored
     if hasattr(known, "log_probs"):
-        prepared = prepare(posterior, apply, data, samples, _Unlabelled(known), chunks)
+        prepared = prepare(posterior, model, data, samples, _Unlabelled(known), chunks)
         columns = evaluate_prepared(posterior, prepared, key, samples).log_probs
         _check_finite(columns[:, :-1])  # pyright: ignore[reportOptionalSubscript]
         return ClassPredictive(columns[:, :-1], np.exp(columns[:, -1].astype(np.float64)))  # pyright: ignore
     if hasattr(known, "moments"):
         return _predict_reals(
-            posterior, prepare(posterior, apply, data, samples, _Silent(known), chunks), key, samples
+            posterior, prepare(posterior, model, data, samples, _Silent(known), chunks), key, samples
         )
     raise ConfigError(
         f"{type(known).__name__} has neither log_probs(outputs) nor moments(outputs), so that it predicts "
@@ -302,13 +300,6 @@ def _with_likelihood(posterior: Predictor, likelihood: LikelihoodLike | None) ->
     if not isinstance(posterior, Fit):
         return posterior, likelihood
     return posterior.posterior, posterior.likelihood if likelihood is None else likelihood
-
-
-def _apply_of(model: Model | Apply) -> Apply:
-    apply = model.apply if isinstance(model, Model) else model
-    if not callable(apply):
-        raise ConfigError(f"the network is a Model or a function apply(params, x), not {type(model).__name__}")
-    return apply
 
 
 def _known_likelihood(posterior: Any, apply: Apply, x: Any, given: LikelihoodLike | None) -> Likelihood:

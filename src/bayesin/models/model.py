@@ -70,6 +70,10 @@ class Model(NamedTuple):
     name: str = "model"
     apply_train: ApplyTrain | None = None  # (params, x, key) -> (logits, params); None where it is `apply`
 
+    def __call__(self, params: Tree, x: Any) -> Any:
+        """The network in evaluation mode, so that verbs which ask for a function `(params, x)` take a model."""
+        return self.apply(params, x)
+
 
 @dataclass(frozen=True)
 class Held:

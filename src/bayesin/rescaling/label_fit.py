@@ -15,6 +15,7 @@ import optax
 from jaxtyping import Array
 
 from ..errors import PosteriorError
+from ..inputs import take
 from ..jaxprs import Apply, in_precision
 from ..likelihoods import Likelihood
 from ..posteriors import Gaussian
@@ -45,7 +46,7 @@ class LabelFit:
     ):
         self.program = _Program(network.apply, compute, likelihood, network.spec, network.unit_maps, steps)
         self.key, self.order = jax.random.fold_in(network.key, 1), _batches(len(labels), steps, batch)
-        self.data = jnp.asarray(network.x), jnp.asarray(labels)
+        self.data = jax.tree.map(jnp.asarray, (network.x, labels))
 
     def fit(self, point: Gaussian, spreads: list[Array]) -> Maps:
         """The maps that lower the loss of single draws from the posterior."""
@@ -80,7 +81,7 @@ def _steps(program: _Program) -> tuple[Any, optax.GradientTransformation]:
     ) -> tuple[Maps, Any]:
         def step(carry: tuple[Maps, Any], of_step: tuple[Array, Array]) -> tuple[tuple[Maps, Any], None]:
             (fitted, state), (number, batch) = carry, of_step
-            x, y = (array[batch] for array in data)
+            x, y = take(data, batch)
             gradient = jax.grad(loss)(fitted, point, spreads, x, y, jax.random.fold_in(key, number))
             with jax.numpy_dtype_promotion("standard"):  # optax mixes counters and fractions
                 updates, state = optimiser.update(gradient, state, fitted)

@@ -31,6 +31,7 @@ import numpy as np
 from jaxtyping import Array, Shaped
 
 from ..errors import ConfigError, DataError
+from ..inputs import ExampleInputs, count_of
 from ..jaxprs import Apply
 from ..likelihoods import LikelihoodLike, as_likelihood, check_outputs
 from ..paths import as_gaussian
@@ -82,7 +83,7 @@ class Rescaled:
 def rescale(
     path: Path,
     apply: Apply,
-    x: Shaped[Array | np.ndarray, "examples ..."],
+    x: ExampleInputs,
     *,
     key: PRNGKey,
     samples: int = 1,
@@ -100,7 +101,7 @@ def rescale(
 
     Args:
         path: from `geodesic`, or any function of τ that gives mean-field Gaussians or points.
-        apply: the network, `apply(params, x)`.
+        apply: the network.
         x: inputs of the training set, a thousand or so; they need no labels. Units are measured on the first 2,000.
         key: decides the draws, the same for every τ.
         samples: draws of the weights over which mean and spread are taken; 0 takes the mean of the weights.
@@ -138,8 +139,8 @@ def rescale(
     fit = None
     if labels is not None:
         labels = np.asarray(labels)
-        if len(labels) != len(network.x):
-            raise DataError(f"need as many labels as inputs, not {len(labels)} and {len(network.x)}")
+        if len(labels) != count_of(network.x):
+            raise DataError(f"need as many labels as inputs, not {len(labels)} and {count_of(network.x)}")
         chosen = as_likelihood(likelihood)
         check_outputs(chosen, network.apply, mean, (network.x, labels))
         fit = LabelFit(network, labels, steps, batch, chosen, compute)
@@ -150,7 +151,7 @@ def rescale_middle(
     middle: Gaussian,
     members: Sequence[Posterior | Tree],
     apply: Apply,
-    x: Shaped[Array | np.ndarray, "examples ..."],
+    x: ExampleInputs,
     *,
     key: PRNGKey,
     samples: int = 1,

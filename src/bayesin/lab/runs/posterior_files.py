@@ -18,7 +18,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ...data import Dataset, published_content
+from ...data import Dataset, Normalise, published_content
 from ...errors import ArtifactError, ConfigError, DataError, LeftBehindWarning, did_you_mean
 from ...file_sets import check_one_making
 from ...inputs import Inputs, count_of, shapes_of, take
@@ -55,6 +55,8 @@ class ModelChoice:
     """Normalisation of resnet20: layernorm or frn."""
     data: str | None = None
     """Data set, where the files do not say: digits, mnist, fashion-mnist, cifar10, cifar100, or an .npz file."""
+    normalise: Normalise | None = None
+    """How the inputs of --data are prepared, as for 'bayesin train'; by default as the run's were."""
     root: Path | None = None
     """Folder to look for data in first."""
     limit: int | None = None
@@ -237,9 +239,13 @@ def dataset_of(choice: ModelChoice, *files: PosteriorFile, needed: bool = True) 
         names = " and ".join(str(file.run_data) for file in named.values() if file.run_data)
         raise ConfigError(f"the posteriors were trained on different data ({names}); --data says which to use")
     file = next(iter(named.values()), None)
-    about = RunData(choice.data, None) if choice.data is not None else None if file is None else file.run_data
+    about = None if file is None else file.run_data
+    if choice.data is not None:
+        about = RunData(choice.data, None, normalise=_normalise(choice, [one.run_data for one in named.values()]))
     if about is None:
         return None
+    if choice.data is None and choice.normalise not in (None, about.normalise):
+        raise ConfigError(f"--normalise is for --data; what {about.name} was trained with is {about.normalise}")
     if choice.limit is not None:
         about = replace(about, limit=choice.limit)
     own = {} if file is None or choice.data is not None else {"of": file.text, "folder": file.path.parent}
@@ -249,6 +255,14 @@ def dataset_of(choice: ModelChoice, *files: PosteriorFile, needed: bool = True) 
         if needed or choice.data is not None or not any(file.about_model.get("input_shape") for file in files):
             raise
         return None
+
+
+def _normalise(choice: ModelChoice, trained: list[RunData | None]) -> Normalise:
+    """How the inputs of other data are prepared: as those of the runs, else standardised."""
+    known = {about.normalise for about in trained if about is not None}
+    if choice.normalise is None and len(known) > 1:
+        raise ConfigError(f"the runs prepared their inputs in different ways; say --normalise {' or '.join(known)}")
+    return choice.normalise or next(iter(known), "standard")
 
 
 def doubts_about_data(data: Dataset | None, *files: PosteriorFile) -> str | None:
