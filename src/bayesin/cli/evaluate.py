@@ -93,9 +93,8 @@ class Evaluate(ModelChoice, Common):
         return predict(posterior, model, x, key=key, samples=self.samples, likelihood=likelihood)
 
     def _outside(self, files: list[PosteriorFile], data: Dataset) -> dict[str, Predictive]:
-        other = load(
-            str(self.outside), self.root, self.limit, normalise="none" if data.normalise == "none" else "unit"
-        )
+        prepared = "none" if data.normalise == "none" else "unit"
+        other = load(str(self.outside), self.root, self.limit, normalise=prepared)
         if other.input_shape != data.input_shape:
             raise ConfigError(
                 f"inputs of {other.name} have shape {other.input_shape}, those of {data.name} {data.input_shape}"

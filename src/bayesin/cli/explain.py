@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import jax
 import tyro
 
-from ..data import NAMES, SOURCES, load
+from ..data import NAMES, SOURCES, Normalise, load
 from ..errors import ConfigError, InconclusiveWarning, LeftBehindWarning, did_you_mean
 from ..files import write_bytes
 from ..inputs import shapes_of
@@ -51,6 +51,8 @@ class Explain(Common):
     """What to explain."""
     data: str | None = None
     """Data set that gives the shape of the input and the number of classes; cifar10 for resnet20, else mnist."""
+    normalise: Normalise = "standard"
+    """How inputs of an .npz are prepared, as for 'bayesin train'; none for tokens."""
     input_shape: tuple[int, ...] | None = None
     """Shape of one example, without the batch: 28 28 1."""
     classes: int | None = None
@@ -142,9 +144,9 @@ class Explain(Common):
         return Loaded(model.apply, params, example_input(shape), self.model)
 
     def _example(self, name: str) -> Any:
-        """Two inputs of a data set for a network of one's own; those of a file as they are, since they may be tokens."""
+        """Two inputs of a data set, for a network of one's own."""
         if name.endswith(".npz") and self.input_shape is None:
-            return shapes_of(load(name, normalise="none").x_test, 2)
+            return shapes_of(load(name, normalise=self.normalise).x_test, 2)
         return example_input(self._shape_of_data()[0])
 
     def _shape_of_data(self) -> tuple[tuple[int, ...], int]:
