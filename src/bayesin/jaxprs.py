@@ -101,6 +101,11 @@ def hashable(apply: Apply) -> Apply:
     return apply
 
 
+def statistics_of(apply: Apply) -> frozenset[str]:
+    """The running statistics that a `Model` names; a plain function names none."""
+    return apply.statistics if isinstance(apply, tuple) else frozenset()  # pyright: ignore[reportAttributeAccessIssue]
+
+
 def in_precision(apply: Apply, compute: str) -> Apply:
     """A network that computes in another precision; its outputs are float32."""
     if compute == "float32":

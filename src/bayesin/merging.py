@@ -17,10 +17,9 @@ import jax
 
 from .errors import ConfigError, PosteriorError
 from .inputs import ExampleInputs
-from .jaxprs import Apply
+from .jaxprs import Apply, statistics_of
 from .matching import align_many, barycentre
 from .matching.costs import CostLike, name_of
-from .models import Model
 from .paths import as_gaussian
 from .posteriors import Gaussian, Posterior, is_posterior
 from .randomness import PRNGKey, check_key
@@ -97,7 +96,7 @@ def merge(
         raise ConfigError("rescaling on x= needs apply=, the network")
     for posterior in posteriors:
         as_gaussian(posterior)  # refuses others
-    paths = frozenset(exclude) | (apply.statistics if isinstance(apply, Model) else frozenset())
+    paths = frozenset(exclude) | (frozenset() if apply is None else statistics_of(apply))
     together = align_many(posteriors, spec, key=key, cost=cost, exclude=paths)
     members = together.posteriors
     middle = barycentre(members)

@@ -20,13 +20,13 @@ from ..errors import ConfigError, PosteriorError
 from ..evaluation import Data
 from ..inference import ChainDiagnostics, Fit, compare_chains, predictions_of, warn_unmixed
 from ..inputs import Inputs, take
+from ..jaxprs import Apply, statistics_of
 from ..likelihoods import LikelihoodLike
 from ..matching import MatchedSamples, OnRound, align, align_many, costs, identity_of_each, match_activations
 from ..matching.costs import CostLike
-from ..models import Model
 from ..posteriors import Gaussian
 from ..randomness import PRNGKey, check_key
-from ..symmetry import Activations, Apply, PermutationSpec, hidden_activations, transpositions
+from ..symmetry import Activations, PermutationSpec, hidden_activations, transpositions
 from ..trees import Tree
 from .clusters import mixture_of
 from .members import Foldable, Members, flipped, fold, low_rank, members_of, noise
@@ -153,7 +153,8 @@ def compact(
         (Compact(4 samples, spread 2.236 -> 0, rounds 2, converged), [0, 2, 2, 0])
     """
     check_key(key)
-    paths = frozenset(exclude) | _statistics(samples) | _statistics(apply)
+    paths = frozenset(exclude) | (samples.statistics if isinstance(samples, Fit) else frozenset())
+    paths |= frozenset() if apply is None else statistics_of(apply)
     members = members_of(samples)
     if chains is not None:
         members = members._replace(chains=chains)
@@ -219,11 +220,6 @@ def compact(
         held_out_nll=losses,
         mixing=mixing,
     )
-
-
-def _statistics(of: object) -> frozenset[str]:
-    """The running statistics that a fit or a model names."""
-    return of.statistics if isinstance(of, Fit | Model) else frozenset()
 
 
 def _choice(match: Match | None, reference: Reference | None, by_activations: bool) -> tuple[Match, Reference]:

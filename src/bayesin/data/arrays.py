@@ -57,7 +57,7 @@ def from_arrays(
     if normalise == "none":
         return _as_given(x_train, y_train, x_test, y_test, name, limit)
     if isinstance(x_train, dict) or isinstance(x_test, dict):
-        raise DataError(f"{name}: a dict of inputs is taken as it is; say normalise='none'")
+        raise DataError(f"{name}: a dict of inputs is taken as it is; say so: normalise='none', or --normalise none")
     train, test = _inputs(f"{name}: x_train", x_train), _inputs(f"{name}: x_test", x_test)
     train_targets, test_targets = _both_targets(name, y_train, y_test)
     remark_on_inputs(f"{name}: x_train", train, normalise)
