@@ -402,6 +402,8 @@ def test_what_can_be_read_in_two_ways_is_met_with_one_warning(changes, message):
     with pytest.warns(UserWarning, match=message) as seen:
         data = from_arrays(**given)
     assert len(seen) == 1
+    column = from_arrays(X, Y[:, None], X[:3], Y[:3, None])  # labels as Keras has them
+    assert np.array_equal(column.y_train, Y)
     if "one-hot" in message:
         assert data.classes == 3 and np.array_equal(data.y_train, Y)
 

@@ -120,9 +120,20 @@ def test_a_fit_brings_its_likelihood_and_a_model_its_apply():
     assert evaluate(fit, model, (x, x[:, 0]), key=KEY, samples=4).nll == pytest.approx(
         found.metrics(x[:, 0])["nll"], abs=1e-4
     )
-    several = fit_vi(KEY, model, (x, x[:, 0]), VI(epochs=1, likelihood="gaussian", members=2))
+
+
+def test_several_posteriors_predict_with_equal_shares_and_each_with_its_own_noise():
+    x, _ = toys.blobs()
+    model = Model(lambda key: {"w": 0.1 * jax.random.normal(key, (x.shape[1], 1))}, line)
+    fit = fit_vi(KEY, model, (x, x[:, 0]), VI(epochs=2, likelihood=Normal(0.4, learned=True), members=2))
+    both = predict(fit, model, x, key=KEY, samples=8)
+    keys = zip(fit.posteriors, fit.likelihoods, jax.random.split(KEY, 2), strict=True)
+    parts = [predict(q, model, x, key=key, samples=4, likelihood=likelihood) for q, likelihood, key in keys]
+    assert fit.likelihoods[0] != fit.likelihoods[1]
+    np.testing.assert_allclose(both.mean, np.mean([part.mean for part in parts], 0), rtol=1e-6)
+    np.testing.assert_allclose(both.stds, np.concatenate([part.stds for part in parts]))
     with pytest.raises(PosteriorError, match="2 posteriors"):
-        predict(several, model, x, key=KEY)
+        evaluate(fit, model, (x, x[:, 0]), key=KEY)
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (2, 2)])

@@ -91,7 +91,7 @@ def merge(
     """
     check_key(key)
     if not isinstance(posteriors, Sequence) or len(posteriors) < 2:
-        raise PosteriorError("merge takes a list of at least two posteriors of one network")
+        raise PosteriorError("merge takes a list of at least two posteriors of one network, such as fit.posteriors")
     if x is not None and apply is None:
         raise ConfigError("rescaling on x= needs apply=, the network")
     for posterior in posteriors:

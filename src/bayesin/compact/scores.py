@@ -133,10 +133,7 @@ def predict_members(
     options: Any = {"likelihood": likelihood}
     if members.stds is not None:
         gaussians = list(members.low_rank) or members.gaussians
-        each = max(1, draws // len(gaussians))
-        keys = jax.random.split(key, len(gaussians))
-        found = [predict(q, model, x, key=k, samples=each, **options) for q, k in zip(gaussians, keys, strict=True)]
-        return pooled(found, [each] * len(found))
+        return predict(gaussians, model, x, key=key, samples=draws, **options)
     samples = members.means
     parts = [samples[start : start + AT_ONCE] for start in range(0, len(samples), AT_ONCE)]
     return pooled([predict(part, model, x, key=None, **options) for part in parts], [len(part) for part in parts])

@@ -188,7 +188,8 @@ def _numbers(name: str, values: object) -> np.ndarray:
     if array.dtype == np.bool_:
         return array.astype(np.uint8) if name.endswith(("y_train", "y_test")) else array.astype(np.float32)
     if array.dtype.kind not in "iuf":  # time spans, too, are integers to numpy
-        raise DataError(f"{name} holds {array.dtype}; expected whole or floating-point numbers")
+        names = "; np.unique(y, return_inverse=True)[1] numbers names" if array.dtype.kind in "USO" else ""
+        raise DataError(f"{name} holds {array.dtype}; expected whole or floating-point numbers{names}")
     return array
 
 

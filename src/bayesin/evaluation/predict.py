@@ -11,6 +11,7 @@ Reference: Efron and Stein 1981.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, overload
 
@@ -31,10 +32,10 @@ from ..posteriors import Gaussian, Posterior, Samples, is_posterior
 from ..randomness import PRNGKey
 from ..trees import Tree
 from .marginal import Data, as_drawable, average_over_draws, needed, outputs_of_draws
-from .predictive import ClassPredictive, Predictive, RealPredictive
+from .predictive import ClassPredictive, Predictive, RealPredictive, pooled
 from .sizes import ChunkSizes, choose_sizes
 
-Predictor = Posterior | Mixture | Fit | Tree  # what can be asked for a prediction
+Predictor = Posterior | Mixture | Fit | Sequence[Posterior] | Tree  # what can be asked for a prediction
 
 
 class Evaluation(eqx.Module):
@@ -169,7 +170,9 @@ def predict(
     """Returns what a posterior predicts: class probabilities and entropies, or a mixture of normals for real targets.
 
     Args:
-        posterior, model, key, samples, chunks: as for `evaluate`.
+        posterior: as for `evaluate`; or several with equal shares, a list of posteriors or a `Fit` of several, each
+            of which keeps the noise that it learned.
+        model, key, samples, chunks: as for `evaluate`; of several posteriors each has its share of the samples.
         x: inputs, batch first: an array, or a dict of them.
         likelihood: one with `log_probs(outputs)` (classes) or `moments(outputs)` (real targets). By default that of
             the fit; of a bare posterior whose network has two or more outputs, categorical.
@@ -187,6 +190,15 @@ def predict(
         >>> line.mean.shape, bool(1 < line.variance[0, 0] < 1.5)
         ((1, 1), True)
     """
+    several = _several(posterior, likelihood)
+    if several:
+        each = max(1, samples // len(several))
+        keys = [None] * len(several) if key is None else jax.random.split(key, len(several))
+        parts = [
+            predict(one, model, x, key=own, samples=each, likelihood=of_one, chunks=chunks)
+            for (one, of_one), own in zip(several, keys, strict=True)
+        ]
+        return pooled(parts, [each] * len(parts))
     posterior, given = _with_likelihood(posterior, likelihood)
     known = _known_likelihood(posterior, model, x, given)
     data = (x, np.zeros(count_of(x), np.int32))  # any targets: nothing is scored
@@ -293,6 +305,16 @@ def _draws(posterior: Posterior | Mixture | Tree, key: PRNGKey | None, samples: 
     if isinstance(drawn, Mixture) and is_point(drawn.first) and is_point(drawn.second):
         return drawn, jax.random.key(0), 1
     return drawn, needed(key), samples
+
+
+def _several(posterior: Any, likelihood: LikelihoodLike | None) -> list[tuple[Posterior, LikelihoodLike | None]]:
+    """The posteriors of a list or of a fit's members, each with its likelihood; none where there is one alone."""
+    if isinstance(posterior, Fit) and len(posterior.posteriors) > 1:
+        own = zip(posterior.posteriors, posterior.likelihoods, strict=True)
+        return [(one, of_one if likelihood is None else likelihood) for one, of_one in own]
+    if isinstance(posterior, list | tuple) and posterior and all(map(is_posterior, posterior)):
+        return [(one, likelihood) for one in posterior]
+    return []
 
 
 def _with_likelihood(posterior: Predictor, likelihood: LikelihoodLike | None) -> tuple[Any, LikelihoodLike | None]:
