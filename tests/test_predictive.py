@@ -13,7 +13,7 @@ import training_toys as toys
 from bayesin import Gaussian, Samples, evaluate, fit_temperature, fit_vi, predict
 from bayesin.errors import ConfigError, DataError, PosteriorError
 from bayesin.evaluation import ChunkSizes, ClassPredictive, RealPredictive, metrics, normal_mixtures, pooled
-from bayesin.inference import VI
+from bayesin.inference import VI, Fit
 from bayesin.likelihoods import Normal
 from bayesin.models import Model
 from bayesin.paths import Mixture
@@ -124,16 +124,17 @@ def test_a_fit_brings_its_likelihood_and_a_model_its_apply():
 
 def test_several_posteriors_predict_with_equal_shares_and_each_with_its_own_noise():
     x, _ = toys.blobs()
-    model = Model(lambda key: {"w": 0.1 * jax.random.normal(key, (x.shape[1], 1))}, line)
-    fit = fit_vi(KEY, model, (x, x[:, 0]), VI(epochs=2, likelihood=Normal(0.4, learned=True), members=2))
-    both = predict(fit, model, x, key=KEY, samples=8)
-    keys = zip(fit.posteriors, fit.likelihoods, jax.random.split(KEY, 2), strict=True)
-    parts = [predict(q, model, x, key=key, samples=4, likelihood=likelihood) for q, likelihood, key in keys]
-    assert fit.likelihoods[0] != fit.likelihoods[1]
+    lines = [Gaussian({"w": np.full((4, 1), m, np.float32)}, {"w": np.ones((4, 1), np.float32)}) for m in (0.0, 3.0)]
+    fit = Fit(tuple(lines), {}, VI(), (Normal(0.3), Normal(0.7)))
+    both = predict(fit, line, x, key=KEY, samples=8)
+    keys = zip(lines, fit.likelihoods, jax.random.split(KEY, 2), strict=True)
+    parts = [predict(q, line, x, key=key, samples=4, likelihood=likelihood) for q, likelihood, key in keys]
     np.testing.assert_allclose(both.mean, np.mean([part.mean for part in parts], 0), rtol=1e-6)
-    np.testing.assert_allclose(both.stds, np.concatenate([part.stds for part in parts]))
+    np.testing.assert_array_equal(both.stds, np.concatenate([part.stds for part in parts]))
+    same = predict(lines, line, x, key=KEY, samples=8, likelihood=Normal(0.3))
+    np.testing.assert_array_equal(same.means, both.means)
     with pytest.raises(PosteriorError, match="2 posteriors"):
-        evaluate(fit, model, (x, x[:, 0]), key=KEY)
+        evaluate(fit, line, (x, x[:, 0]), key=KEY)
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (2, 2)])

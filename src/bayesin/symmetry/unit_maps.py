@@ -72,7 +72,7 @@ def find_unit_maps(sites: Sites, params: Tree, x: Any, spec: PermutationSpec) ->
     if lacking := groups_without_map(sites, params, x, spec):
         raise ModelError(
             f"the units of group '{lacking[0]}' have no gain and bias (or incoming weights and bias) of their own "
-            "that could rescale them; give each layer a bias, or merge without x="
+            "that could rescale them; give each layer a bias, or merge without x= (--no-rescale)"
         )
     return _remembered(_known(sites, params, x, spec))[0]
 
