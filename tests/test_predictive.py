@@ -11,7 +11,7 @@ from scipy.stats import norm
 import networks
 import training_toys as toys
 from bayesin import Gaussian, Samples, evaluate, fit_temperature, fit_vi, predict
-from bayesin.errors import ConfigError, DataError, PosteriorError
+from bayesin.errors import ConfigError, DataError, ModelError, PosteriorError
 from bayesin.evaluation import ChunkSizes, ClassPredictive, RealPredictive, metrics, normal_mixtures, pooled
 from bayesin.inference import VI, Fit
 from bayesin.likelihoods import Normal
@@ -157,7 +157,7 @@ def test_misuse_is_named():
     for mistake, kind, message in [
         (lambda: predict(LINE, line, POINTS, key=KEY, likelihood=lambda f, y: f[:, 0]), ConfigError, "neither log_"),
         (lambda: predict(networks.gaussian(0), networks.apply, X, key=None), ConfigError, "key="),
-        (lambda: predict(networks.gaussian(0), 3, X, key=KEY), ConfigError, "a Model or a function"),
+        (lambda: predict(networks.gaussian(0), 3, X, key=KEY), ModelError, "a Model or a function"),
         (lambda: predict(nan, line, POINTS, key=None, likelihood="gaussian"), PosteriorError, "finite"),
         (lambda: classes.metrics(np.zeros(30)), DataError, "real targets need"),
         (lambda: classes.metrics(Y, outside=reals), ConfigError, "one kind"),
