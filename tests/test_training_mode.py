@@ -31,8 +31,10 @@ from bayesin import (
     fit_sgmcmc,
     fit_swag,
     fit_vi,
+    geodesic,
     models,
     recalibrate,
+    rescale,
 )
 from bayesin.errors import LeftBehindWarning, ModelError
 from bayesin.inference import HMC
@@ -303,3 +305,6 @@ def test_statistics_that_training_alone_reads_are_no_surprise():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert discover(wide, params, X[:2]).sizes == {"g0": 6}
+        path = rescale(geodesic(params, wide.init(jax.random.key(1))), wide, X, key=KEY)
+    # Its variances have the shape (1, 6) of a kernel; where they were drawn like one, no unit was found.
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(path(0.5).mean))

@@ -141,8 +141,8 @@ def checked(
     check_key(key)
     if samples < 0:
         raise ConfigError(f"samples starts at 0, not {samples}")
-    apply, x = hashable(apply), some_inputs(x)
-    return apply, x, discover(apply, params, take(x, slice(2))) if spec is None else spec
+    x = some_inputs(x)
+    return hashable(apply), x, discover(apply, params, take(x, slice(2))) if spec is None else spec
 
 
 def network_of(apply: Apply, params: Tree, x: Inputs, spec: PermutationSpec, key: PRNGKey, samples: int) -> Network:
