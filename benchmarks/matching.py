@@ -3,6 +3,7 @@
     python benchmarks/matching.py FOLDER                          both pairs in FOLDER, ln32.npz and frn32.npz
     python benchmarks/matching.py FOLDER --only ln32 --test 300 --images 200
     python benchmarks/matching.py FOLDER --fit 60 --batch 50      and with the unit maps fitted to labels
+    python benchmarks/matching.py FOLDER --fit 60 --taught        and with them fitted to what both ends predict
     python benchmarks/matching.py FOLDER --matchings none activations incoming --images 100 --test 300
     python benchmarks/matching.py FOLDER --matchings none W2 W2/0 W2/1 W2/2       W2 from the identity in three orders
     python benchmarks/matching.py FOLDER --seconds                what a search and a point of the path take, in turns
@@ -10,8 +11,9 @@
 The files hold two posteriors each of a ResNet20 with 32 features, in arrays `member|part|name` with part 0 the mean
 and part 1 the std. The barrier is the test loss half-way less the mean of both ends, in nats, with the points of
 accuracy that are lost there. Units are compared and rescaled on training images without labels. Rescaling the path
-between posteriors that were not aligned is the control, and so is fitting it to labels. Ends are fitted alike; those
-of a matched path are those of the naive one, of which a permutation changes nothing but the draws.
+between posteriors that were not aligned is the control, and so is fitting it. Ends are fitted to labels alike, and
+are left as they are where they teach; those of a matched path are those of the naive one, of which a permutation
+changes nothing but the draws.
 """
 
 import argparse
@@ -49,6 +51,8 @@ def main() -> None:
         "--fit", type=int, default=0, help="steps of a fit of the unit maps to labels; 0 leaves it out"
     )
     parser.add_argument("--batch", type=int, default=50, help="images a step of the fit")
+    parser.add_argument("--seen", type=int, help="training images that the fit sees; one after the other by default")
+    parser.add_argument("--taught", action="store_true", help="fit to what both ends predict, in place of labels")
     parser.add_argument("--draws", type=int, default=2, help="draws of the weights for the loss")
     options = parser.parse_args()
     data = load("cifar10")
@@ -75,8 +79,9 @@ def measure(name: str, options: argparse.Namespace, data: Any) -> None:
         return np.array([found["nll"], 100 * found["accuracy"]])
 
     def fitted(path: Any) -> Any:
-        some = slice(0, options.fit * options.batch)
-        labelled = {"labels": data.y_train[some], "steps": options.fit, "batch": options.batch}
+        some = slice(0, options.seen or options.fit * options.batch)
+        labels = "ends" if options.taught else data.y_train[some]
+        labelled = {"labels": labels, "steps": options.fit, "batch": options.batch}
         return rescale(path, model.apply, data.x_train[some], key=KEY, samples=0, spec=spec, **labelled)
 
     by_function = costs.Activations(model.apply, x)
@@ -96,9 +101,10 @@ def measure(name: str, options: argparse.Namespace, data: Any) -> None:
         path, distance = geodesic(target, moved), float(wasserstein(target, moved)) ** 2
         paths = {"geodesic": path, "rescaled": rescale(path, model.apply, x, key=KEY, samples=0, spec=spec)}
         if options.fit and "W2" not in matching:
-            paths["fitted"] = fitted(path)
-            if "fitted" not in ends:
-                ends["fitted"] = (score(paths["fitted"](0.0)) + score(paths["fitted"](1.0))) / 2
+            way = "taught" if options.taught else "fitted"
+            paths[way] = fitted(path)
+            if way not in ends:
+                ends[way] = (score(paths[way](0.0)) + score(paths[way](1.0))) / 2
         for kind, way in paths.items():
             middle, seconds = timed(lambda way=way: way(0.5))
             seconds += aligning if kind == "geodesic" else 0.0

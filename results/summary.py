@@ -10,20 +10,24 @@ share tasks: what is left open in one file and done in another is taken from the
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from bayesin.files import write_bytes
 from bayesin.inference import VI
-from bayesin.lab.papers import CATALOGUE, as_text, draw, judged, read_reproduction
+from bayesin.lab.papers import CATALOGUE, as_text, draw, drawing, judged, read_reproduction
 from bayesin.lab.papers.reproduction import grouped, of_kind, runs_with_pairs
 from bayesin.lab.papers.rossi2023.initialisation import decay_left
-from bayesin.lab.papers.verdicts import barriers_of, format_mean_std, trend
+from bayesin.lab.papers.verdicts import Barriers, barriers_of, format_mean_std, trend
+from bayesin.lab.report import save, style
 
 HERE = Path(__file__).parent
 KINDS = ("naive", "aligned", "rescaled")
 LOOKS = ((3, True), (1, False), (3, False), (3, True))  # digits and spread: nats, points, ECE, calibrated nats
 MNIST = 60_000  # training examples
+ONE_AXIS = "one_axis"
 BEGIN, END = "<!-- made by summary.py -->", "<!-- end -->"
 
 
@@ -83,38 +87,103 @@ def _campaign(results: dict[str, dict]) -> list[str]:
         "their part for tasks that no figure above has, by the seconds of the tasks. Some were measured beside other "
         "work on the same GPU, which makes them slower, never quicker."
     )
+    unmeasured = {name: CATALOGUE[name].minutes["paper"] for name in CATALOGUE if name not in results}
+    if unmeasured:
+        parts = ", ".join(f"`{name}` {minutes:g}" for name, minutes in unmeasured.items())
+        said += f" Estimated, not measured, in minutes: {parts}."
     return [*lines, "", said, ""]
 
 
-def _one_axis(results: dict[str, dict]) -> list[str]:
-    """Pairs of `prior` and `temperature` in the order of T / v, beside what weight decay leaves of their start."""
+def _by_ratio(results: dict[str, dict]) -> dict[tuple[float, float], tuple[Barriers, float]]:
+    """Pairs of `prior` and `temperature` by (T, v), T on the KL, and what weight decay leaves of their start."""
     found = {}
     for name in ("prior", "temperature"):
         for run, pairs in runs_with_pairs(results[name]["records"]) if name in results else ():
             training = VI(**run["settings"]["config"]["training"])
             if pairs and training.temperature_meaning == "kl":
-                found[training.temperature, training.prior_variance] = barriers_of(pairs), decay_left(training, MNIST)
+                left = decay_left(training, MNIST) or 0.0
+                found[training.temperature, training.prior_variance] = barriers_of(pairs), left
+    return dict(sorted(found.items(), key=lambda item: item[0][0] / item[0][1]))
+
+
+def _one_axis(results: dict[str, dict]) -> list[str]:
+    """What alignment leaves in the order of T / v, beside what weight decay leaves of the start."""
+    found = _by_ratio(results)
     if len(found) < 3:
         return []
+    by_epochs = _by_epochs(results)
+    _draw_one_axis(found, by_epochs)
     lines = [
         "| T/v | T | v | left of the barrier, % | of the start left by weight decay, % |",
         "|--:|--:|--:|--:|--:|",
     ]
-    rows = sorted((temperature / variance, temperature, variance) for temperature, variance in found)
-    columns = [found[temperature, variance] for _, temperature, variance in rows]
-    for (ratio, temperature, variance), (barriers, kept) in zip(rows, columns, strict=True):
+    for (temperature, variance), (barriers, kept) in found.items():
         share = f"{100 * barriers.share:.1f} ± {100 * barriers.share_error:.1f}"
-        lines.append(f"| {ratio:g} | {temperature:g} | {variance:g} | {share} | {100 * (kept or 0.0):.1f} |")
-    shares = [barriers.share for barriers, _ in columns]
-    errors = [barriers.share_error for barriers, _ in columns]
-    verdict, reason = trend([kept or 0.0 for _, kept in columns], shares, errors, what="the last two columns")
+        ratio = temperature / variance
+        lines.append(f"| {ratio:g} | {temperature:g} | {variance:g} | {share} | {100 * kept:.1f} |")
+    shares = [barriers.share for barriers, _ in found.values()]
+    errors = [barriers.share_error for barriers, _ in found.values()]
+    verdict, reason = trend([kept for _, kept in found.values()], shares, errors, what="the last two columns")
     said = (
         "T on the KL, settings of `prior` and of this figure together; ± is the standard error. The last column is "
         "computed from the settings, not measured: what gradient descent with the prior's pull alone leaves of a "
         "weight (`initialisation` measures it). That more of the barrier stays where more of the start does is "
         f"{verdict}: {reason}."
     )
-    return [*lines, "", said, ""]
+    if by_epochs:
+        epochs = ", ".join(
+            f"{100 * barriers.share:.1f} ± {100 * barriers.share_error:.1f} % after {epochs} epochs"
+            for epochs, barriers in by_epochs.items()
+        )
+        said += (
+            f" ResNet20 with 32 features (`conditions`) keeps {epochs}: training erases what is left up to a point, "
+            "beyond which it does not go on falling, as it would if the start alone explained it."
+        )
+    picture = (
+        "![what alignment leaves against T/v, against what weight decay leaves of the start, and against epochs]"
+    )
+    return [*lines, "", said, "", f"{picture}(figures/{ONE_AXIS}.png)", ""]
+
+
+def _by_epochs(results: dict[str, dict]) -> dict[int, Barriers]:
+    """Pairs of ResNet20 with 32 features and LayerNorm by the epochs of their training."""
+    found = {}
+    for run, pairs in runs_with_pairs(results["conditions"]["records"]) if "conditions" in results else ():
+        config = run["settings"]["config"]
+        training, model = VI(**config["training"]), config["model"]
+        plain = training.prior_centre == VI.prior_centre and training.compute == "bfloat16"
+        if pairs and plain and (model["width"], model["norm"]) == (32, "layernorm"):
+            found[training.epochs] = barriers_of(pairs)
+    return dict(sorted(found.items()))
+
+
+@style()
+def _draw_one_axis(found: dict[tuple[float, float], tuple[Barriers, float]], by_epochs: dict[int, Barriers]) -> None:
+    """The table of `_one_axis` twice, and ResNet20 of `conditions` against its epochs."""
+    figure = Figure(figsize=(8.6, 2.7), layout="constrained")
+    axes = figure.subplots(1, 3, sharey=True)
+
+    def points(axis: Any, places: list[float], barriers: list[Barriers], **look: Any) -> None:
+        errors = [100 * one.share_error for one in barriers]
+        axis.errorbar(places, [100 * one.share for one in barriers], errors, linestyle="", capsize=2, **look)
+
+    varied = {"v varied, T = 1": lambda at: at[0] == 1, "T varied, v = 0.01": lambda at: at[0] != 1}
+    for (what, chosen), look in zip(varied.items(), ((drawing.OCHRE, "o"), (drawing.PURPLE, "s")), strict=True):
+        settings = [at for at in found if chosen(at)]
+        barriers = [found[at][0] for at in settings]
+        colours = {"color": look[0], "marker": look[1]}
+        points(axes[0], [t / v for t, v in settings], barriers, **colours, label=what)
+        points(axes[1], [100 * found[at][1] for at in settings], barriers, **colours)
+    points(axes[2], list(by_epochs), list(by_epochs.values()), color=drawing.SLATE, marker="D")
+    drawing.log_scale(axes[0].yaxis)
+    axes[0].set_xscale("log")  # decades alone: there are five
+    axes[2].set(xscale="log", xticks=list(by_epochs), xticklabels=[f"{epochs}" for epochs in by_epochs])
+    axes[2].minorticks_off()
+    drawing.legend_inside(axes[0])
+    axes[0].set(xlabel="T / v", ylabel="left of the barrier (%)", title="MLP on MNIST")
+    axes[1].set(xlabel="of the start left by weight decay (%)", title="the same")
+    axes[2].set(xlabel="epochs", title="ResNet20, 32 features")
+    save(figure, HERE / "figures" / ONE_AXIS, ("svg", "png"))
 
 
 def _count(findings: Iterable[dict]) -> str:
@@ -142,7 +211,13 @@ def _beside_barriers(result: dict) -> list[str]:
             " → ".join(_cell(map(of, side), *look) for side in sides) for of, look in zip(columns, LOOKS, strict=True)
         ]
         lines.append(f"| {title} | " + " | ".join(cells) + " |")
-    return [*lines, "", "Test set; without alignment → after it → on the rescaled path. –: not measured.", ""]
+    said = "Test set; without alignment → after it → on the rescaled path."
+    if any("–" in line for line in lines):
+        said += (
+            " –: not measured; the command of the figure does it now, but for the rescaled path of recurrent "
+            "networks, whose units are inside a loop."
+        )
+    return [*lines, "", said, ""]
 
 
 def _cell(values: Iterable[float | None], digits: int, spread: bool) -> str:

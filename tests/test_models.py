@@ -164,6 +164,13 @@ def test_threshold_starts_as_relu_and_learns_below_zero():
     assert layer(x).tolist() == [[-1, 4]]
 
 
+def test_the_same_settings_are_the_same_functions_so_that_programs_are_compiled_once():
+    net = models.build("mlp", (8, 8, 1), 10, width=4)
+    assert models.build("mlp", [8, 8, 1], 10, width=4, norm="frn").apply is net.apply  # it has no norm
+    others = (dict(width=5), dict(width=4, depth=2), dict(width=4, dtype=jnp.bfloat16))
+    assert all(models.build("mlp", (8, 8, 1), 10, **other).apply is not net.apply for other in others)
+
+
 @pytest.mark.promotes  # flax's LayerNorm does
 @pytest.mark.parametrize("name, norm", [("mlp", "layernorm"), ("resnet20", "layernorm"), ("resnet20", "frn")])
 def test_bfloat16_computes_in_bfloat16_on_float32_parameters(name, norm):

@@ -106,3 +106,18 @@ def test_densities_and_distances_beyond_the_squares_of_float32():
     far = {"w": np.array([3e25, 4e25, 0], np.float32)}
     assert float(wasserstein(point, far)) == pytest.approx(5e25, rel=1e-6)
     assert wasserstein(point, point) == 0.0
+
+
+def test_a_signal_after_the_result_is_whole_says_so(tmp_path, monkeypatch, capsys):
+    def verb(argv):
+        with result_folder(tmp_path / "out", ["one"], [], force=True) as place:
+            (place / "one").write_text(argv[0])
+            if argv[0] == "early":
+                raise KeyboardInterrupt
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(cli, "_dispatch", verb)
+    for when, words in (("late", f"the result in {tmp_path / 'out'} is whole"), ("early", "run the same command")):
+        assert cli.main([when]) == 130
+        assert words in capsys.readouterr().err
+    assert (tmp_path / "out" / "one").read_text() == "late"

@@ -125,6 +125,27 @@ def test_labels_fit_the_maps_of_the_ends_as_well_and_nothing_else():
         np.testing.assert_allclose(ratios, np.broadcast_to(ratios[:1], ratios.shape), rtol=1e-4)
 
 
+def test_the_ends_teach_points_in_proportion_and_stay_to_the_bit():
+    """On two inputs and two classes the maps can meet their teacher, (1 − τ) p₀ + τ p₁, exactly."""
+    x = np.array([[0.0, 1.0], [1.0, 0.0]], np.float32)
+    rng = np.random.default_rng(0)
+
+    def apply(p, x):
+        return jnp.tanh(x @ p["w0"] + p["b0"]) @ p["w1"] + p["b1"]
+
+    shapes = {"b0": (3,), "b1": (2,), "w0": (2, 3), "w1": (3, 2)}
+    nets = [{n: jnp.asarray(rng.normal(size=s), jnp.float32) for n, s in shapes.items()} for _ in range(2)]
+    path = rescale(geodesic(*nets), apply, x, key=KEY, samples=0, labels="ends", steps=300)
+    ends = [jax.nn.softmax(apply(net, x)) for net in nets]
+    for tau in (0.25, 0.5):
+        found, plain = (jax.nn.softmax(apply(point.mean, x)) for point in (path(tau), path.path(tau)))
+        wanted = (1 - tau) * ends[0] + tau * ends[1]
+        np.testing.assert_allclose(found, wanted, atol=0.01)
+        assert np.abs(plain - wanted).max() > 0.05
+    for tau, net in ((0.0, nets[0]), (1.0, nets[1])):
+        assert bits(path(tau).mean) == bits(net)
+
+
 def attention(p, x):
     """Two heads, each projection with a bias."""
     q, k, v = (jnp.einsum("btd,dhk->bthk", x, p[name]) + p[f"{name}_bias"] for name in "qkv")
@@ -261,6 +282,12 @@ LINE = geodesic(P, Q)
             "steps and batch start at 1",
         ),
         (lambda: rescale(LINE, networks.apply, X, key=KEY, labels=Y[:-1]), DataError, "as many labels as inputs"),
+        (lambda: rescale(LINE, networks.apply, X, key=KEY, labels="end"), ConfigError, "an array, or 'ends'"),
+        (
+            lambda: rescale(LINE, networks.apply, X, key=KEY, labels="ends", likelihood="gaussian"),
+            ConfigError,
+            "probabilities of classes",
+        ),
         (lambda: merge([P], SPEC, key=KEY), PosteriorError, "at least two"),
         (lambda: merge(Samples.stack([P.mean, Q.mean]), SPEC, key=KEY), PosteriorError, "list of at least two"),
         (lambda: merge([P, Q], SPEC, key=KEY, x=X), ConfigError, "needs apply="),

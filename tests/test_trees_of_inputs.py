@@ -33,6 +33,9 @@ VERBS = {
     "labels": lambda net, x: (
         bayesin.rescale(bayesin.geodesic(*NETS[:2]), net, x, key=KEY, labels=Y, steps=2)(0.5).mean
     ),
+    "ends": lambda net, x: (
+        bayesin.rescale(bayesin.geodesic(*NETS[:2]), net, x, key=KEY, labels="ends", steps=2)(0.5).mean
+    ),
     "merge": lambda net, x: bayesin.merge(NETS, SPEC, key=KEY, apply=net, x=x).posterior,
     "compact": lambda net, x: bayesin.compact(NETS, SPEC, key=KEY, match="activations", apply=net, x=x).posterior.std,
     "evaluate": lambda net, x: bayesin.evaluate(NETS[0], net, (x, Y), key=None).log_likelihood,

@@ -109,7 +109,7 @@ def test_every_network_is_pruned_by_every_std_in_one_frame(digits, setting, netw
     means = numbers["stds"]["mean"]
     assert means["hmc after"] < 0.05 < means["hmc before"] and means["ensemble after"] < means["ensemble before"]
     curves = numbers["pruning"]["accuracy"]
-    assert len(curves) == 5 * 3 and all(len(curve) == len(FRACTIONS) for curve in curves.values())
+    assert len(curves) == 5 * 3 * 2 and all(len(curve) == len(FRACTIONS) for curve in curves.values())
     # the frame changes nothing for a network and its own stds
     own = prune(vi.mean, vi.std, 0.3)
     log_probs = evaluate(own, setting.model.apply, (digits.x_test, digits.y_test), key=None).log_probs

@@ -3,47 +3,51 @@
 import argparse
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from . import commands, disk, edits, files, guided, inject, kill, load, same, science, soak, surroundings, together
-from .common import Tally, dump, import_everything
+from .common import Rows, Tally, dump, import_everything, in_forks
+from .verbs import JOBS
 
-# Fault -> (function, tries at count 100), the cheap ones first.
+# Fault -> (function, tries at count 100), the longest first, so that none is left alone at the end.
 FAULTS: dict[str, tuple[Callable[[int, Path], list[Tally]], int]] = {
-    "science": (science.refusals, 1),
-    "edges": (science.edges, 100),
-    "programs": (science.programs, 200),
-    "files": (files.fuzz, 1000),
-    "flips": (files.flips, 600),
-    "checkpoints": (files.checkpoints, 200),
-    "guided": (guided.guided, 1000),
-    "edits": (edits.edits, 20_000),
-    "surroundings": (surroundings.surroundings, 1),
+    "inject": (inject.inject, 100),
+    "load": (load.load, 100),
     "commands": (commands.commands, 1),
-    "members": (same.members, 20),
-    "hashes": (same.hash_seeds, 4),
+    **{f"kill {name}": (partial(kill.kill, jobs=(name,)), -(-100 // len(JOBS))) for name in JOBS},
+    "guided": (guided.guided, 1000),
+    "surroundings": (surroundings.surroundings, 1),
+    "disk": (disk.disk, 8),
+    "ten": (together.ten_on_one_campaign, 1),
+    "files": (files.fuzz, 1000),
+    "edits": (edits.edits, 20_000),
+    "programs": (science.programs, 200),
     "two": (together.two_at_once, 4),
     "stale": (together.stale_lock, 4),
-    "ten": (together.ten_on_one_campaign, 1),
-    "disk": (disk.disk, 8),
-    "load": (load.load, 100),
-    "inject": (inject.inject, 100),
-    "kill": (kill.kill, 100),
+    "hashes": (same.hash_seeds, 4),
+    "members": (same.members, 20),
+    "science": (science.refusals, 1),
+    "edges": (science.edges, 100),
+    "checkpoints": (files.checkpoints, 200),
+    "flips": (files.flips, 600),
     "soak": (soak.soak, 3600),
-    "train": (lambda count, scratch: kill.kill(count, scratch, ("train",)), 20),  # the shortest of them
 }
 
-APART = ("train", "soak")  # by name alone: a part of another, and an hour long
+APART = ("soak",)  # by name alone: an hour long
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m torture", description=__doc__)
-    parser.add_argument("faults", nargs="*", metavar="FAULT", help=f"{', '.join(FAULTS)}; all by default")
+    parser.add_argument("faults", nargs="*", metavar="FAULT", help=f"{', '.join(FAULTS)}; all but soak by default")
     parser.add_argument("--count", type=int, default=100, help="per cent of the usual number of tries")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="faults that are tried at once")
     parser.add_argument("--out", type=Path, help="file for the table as JSON")
     flags = parser.parse_args()
     if unknown := set(flags.faults) - set(FAULTS):
@@ -52,47 +56,46 @@ def main() -> int:
     # A cache of its own: a quota or a kill may cut entries, which JAX writes in place, and others share theirs.
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(scratch / "compiled")
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
-    rows: list[dict] = []
+    os.environ.setdefault(
+        "JAX_DISABLE_MOST_OPTIMIZATIONS", "1"
+    )  # programs run for less time than they take to compile
+    os.environ["TORTURE_JOBS"] = str(flags.jobs)
+    import_everything()
+    began, rows, order = time.monotonic(), [], [*FAULTS]
+    table = {"commit": _commit(), "began": datetime.now(UTC).isoformat(timespec="minutes"), "count": flags.count}
+    table |= {"cores": os.cpu_count(), "jobs": flags.jobs, "rows": rows}
+    names = flags.faults or [name for name in FAULTS if name not in APART]
     try:
-        for name in flags.faults or [name for name in FAULTS if name not in APART]:
-            function, usual = FAULTS[name]
-            began = time.monotonic()
-            found = _apart(function, max(1, usual * flags.count // 100), scratch / name)
+        for name, found in in_forks(
+            {name: partial(_fault, name, flags.count, scratch) for name in names}, scratch, flags.jobs
+        ):
             rows += [row | {"group": name} for row in found]
-            print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+            rows.sort(key=lambda row: order.index(row["group"]))
+            print(f"{name}: {found[0]['seconds']} s, {found[0]['cpu']} s of computing", file=sys.stderr, flush=True)
             _print(found, header=len(rows) == len(found))
+            table["minutes"], table["load"] = round((time.monotonic() - began) / 60), round(os.getloadavg()[2])
             if flags.out is not None:
-                dump(flags.out, rows)
+                dump(flags.out, table)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return int(any(row["lost"] for row in rows))
 
 
-def _apart(function: Callable[[int, Path], list[Tally]], count: int, scratch: Path) -> list[dict]:
-    """Runs a fault in a fork, so that this process stays one that can be forked: JAX is imported and not started."""
-    import_everything()
-    scratch.mkdir(parents=True)
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            dump(scratch / "tallies.json", [tally.to_json() for tally in function(count, scratch)])
-            code = 0
-        except BaseException:
-            import traceback
-
-            traceback.print_exc()
-        finally:
-            os._exit(code)
-    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    if status:
-        return [Tally(f"{function.__module__} itself", 1, [f"the fault itself ended with {status}"]).to_json()]
-    import json
-
-    return json.loads((scratch / "tallies.json").read_text())
+def _fault(name: str, count: int, scratch: Path) -> list[Tally]:
+    function, usual = FAULTS[name]
+    place = scratch / name.replace(" ", "-")
+    place.mkdir()
+    return function(max(1, usual * count // 100), place)
 
 
-def _print(rows: list[dict], header: bool) -> None:
+def _commit() -> str:
+    """The commit that is tried; with a plus where files differ from it."""
+    git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty=+", "--abbrev=7", "--exclude=*"]
+    done = subprocess.run(git, capture_output=True, text=True)
+    return done.stdout.strip() or "unknown"
+
+
+def _print(rows: Rows, header: bool) -> None:
     if header:
         print(f"{'fault':<48}{'tries':>7}{'survived':>10}{'lost':>6}  note")
     for row in rows:

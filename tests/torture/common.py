@@ -1,11 +1,14 @@
 """What all faults share: the tally, verbs in processes that can be killed, and what a folder holds."""
 
+import importlib
 import json
 import os
+import pkgutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +16,9 @@ from typing import Any
 
 # Files whose content is a matter of time: clocks, speeds, process numbers. Their names must agree, not their bytes.
 TIMED = {"provenance.json", "metrics.jsonl"}
+
+
+Rows = list[dict[str, Any]]  # tallies as JSON
 
 
 @dataclass
@@ -73,9 +79,54 @@ class Child:
 
 def import_everything() -> None:
     """Imports what verbs import on their way, so that forks begin with work; JAX is imported and not started."""
+    import flax.nnx  # noqa: F401
+    import optax  # noqa: F401
+    import orbax.checkpoint  # noqa: F401
+
+    import bayesin
 
     with suppress(ImportError):
         import sklearn.datasets  # noqa: F401
+    for module in pkgutil.walk_packages(bayesin.__path__, "bayesin."):
+        if not module.name.endswith("__main__"):
+            with suppress(ImportError):  # an adapter of a library that is not here
+                importlib.import_module(module.name)
+
+
+def in_forks(work: Mapping[str, Callable[[], list[Tally]]], scratch: Path, jobs: int) -> Iterator[tuple[str, Rows]]:
+    """Runs every piece in a fork of this process, `jobs` at a time; what each found, as it ends.
+
+    A piece that hangs is for itself to notice; one that dies is a loss of its own.
+    """
+    waiting, running = [*work], {}
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            name = waiting.pop(0)
+            found = scratch / f"{len(work) - len(waiting)}.json"
+            pid = os.fork()
+            if pid == 0:
+                _piece(work[name], found)
+            running[pid] = name, found, time.monotonic()
+        pid, status, used = os.wait4(-1, 0)
+        name, found, began = running.pop(pid)
+        code = os.waitstatus_to_exitcode(status)
+        rows = json.loads(found.read_text()) if not code else []
+        rows = rows or [Tally(f"{name} itself", 1, [f"the fault itself ended with {code}"]).to_json()]
+        spent = {"seconds": round(time.monotonic() - began), "cpu": round(used.ru_utime + used.ru_stime)}
+        yield name, [row | spent for row in rows]
+
+
+def _piece(work: Callable[[], list[Tally]], found: Path) -> None:
+    code = 1
+    try:
+        dump(found, [tally.to_json() for tally in work()])
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 def start(

@@ -25,9 +25,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
-from .common import Child, Tally, contents, differences, dump, foreign, import_everything, whole
+from .common import Child, Tally, contents, differences, dump, foreign, import_everything, in_forks, whole
 from .verbs import INJECTED, Injected, mirror, prepare_injected
 
 COPY, ONCE, FULL = 1, 2, 3
@@ -62,45 +63,31 @@ def inject(count: int, scratch: Path, names: tuple[str, ...] = tuple(INJECTED)) 
     if done.returncode:
         raise RuntimeError(f"the process of the injection ended with {done.returncode}")
     rows = json.loads((scratch / "inject.json").read_text())
+    order = [f"a failing call of {name}" for name in names]
+    rows.sort(key=lambda row: order.index(row["fault"]) if row["fault"] in order else -1)
     return [Tally(row["fault"], row["tries"], row["losses"], row["note"]) for row in rows]
 
 
 def _inside(count: int, scratch: Path, names: list[str]) -> list[dict]:
     import_everything()
     given = prepare_injected(scratch)
-    rows = []
+    rows, jobs = [], int(os.environ.get("TORTURE_JOBS", "1"))
     with mirror(given):
-        for name in names:
-            rows.append(_apart(INJECTED[name], count, given, scratch / name.replace(" ", "-")))
+        work = {name: partial(_one, name, count, given, scratch / name.replace(" ", "-")) for name in names}
+        for _, found in in_forks(work, scratch, jobs):
+            rows += found
             sys.stderr.write(f"  {rows[-1]['fault']}: {rows[-1]['tries']} tries, {rows[-1]['lost']} lost\n")
     return rows
 
 
-def _apart(job: Injected, count: int, given: Path, scratch: Path) -> dict:
-    """The tries of one verb, in a fork; one that hangs or dies is a loss."""
+def _one(name: str, count: int, given: Path, scratch: Path) -> list[Tally]:
+    """The tries of one verb; what it says on the way goes to a log."""
     scratch.mkdir()
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            _remember()
-            log = os.open(scratch / "log", os.O_RDWR | os.O_CREAT)
-            os.dup2(log, 1)
-            os.dup2(log, 2)
-            dump(scratch / "tally.json", _Tries(job, given, scratch, log).all(count).to_json())
-            code = 0
-        except BaseException:
-            import traceback
-
-            traceback.print_exc()
-        finally:
-            sys.stderr.flush()
-            os._exit(code)
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    if code:
-        said = (scratch / "log").read_text(errors="replace")[-1500:]
-        return Tally(f"a failing call of {job.name}", 1, [f"its process ended with {code}: {said}"]).to_json()
-    return json.loads((scratch / "tally.json").read_text())
+    _remember()
+    log = os.open(scratch / "log", os.O_RDWR | os.O_CREAT)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    return [_Tries(INJECTED[name], given, scratch, log).all(count)]
 
 
 def _remember() -> None:

@@ -72,11 +72,13 @@ def _disturb(
         problems += [] if code in (-number, 0) else [f"ended with {code}"]
     else:
         problems += [] if code == 130 else [f"exit {code}, not 130"]
-        problems += [] if "run the same command again" in child.said else ["no message"]
+        told = any(words in child.said for words in ("run the same command again", "is whole"))
+        problems += [] if told else ["no message"]
         problems += foreign(child)
     problems += whole(folder) if folder.exists() else []
     again = run(job.command(given, folder), log)
-    if again.code != 0:
+    kept = again.code == 2 and "--force to replace it" in again.said  # the signal came when all was there
+    if again.code != 0 and not kept:
         return [*problems, f"the second start ended with {again.code}: {again.said.strip()[-200:]}"]
     return problems + differences(_compared(job, folder), wanted)
 

@@ -33,7 +33,7 @@ def _one(name: str, count: int, scratch: Path) -> Tally:
         str(count),
         str(scratch / name.replace(" ", "-").replace(",", "")),
     ]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "JAX_DISABLE_MOST_OPTIMIZATIONS": "0"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode:
         tally.add([f"ended with {done.returncode}: {done.stderr.strip()[-300:]}"])

@@ -5,6 +5,7 @@
 
 import gc
 import os
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,12 @@ from typing import Any
 import numpy as np
 
 from .common import Tally
+from .verbs import BARRIER, CHAIN, METHODS, SHORT
 
 GROWTH = 64 << 20  # bytes that may be gained after the first tenth, by caches that fill up
 FILES = 4  # open files likewise
 POINTS = 20  # of the curve of memory
+VERBS = 20  # rounds from one to the next in which the verbs run as well, which take as long as all the others
 
 
 def soak(count: int, scratch: Path) -> list[Tally]:
@@ -95,7 +98,33 @@ class _Work:
             problems.append("half a file was read")
         except BayesinError:
             pass
-        return problems
+        return problems + (self._verbs(number // VERBS) if number % VERBS == 0 else [])
+
+    def _verbs(self, number: int) -> list[str]:
+        """Every verb that makes a result, in this process, with new keys; the methods of training take turns."""
+        from bayesin.cli.main import main
+
+        methods = {"vi": SHORT, "hmc": CHAIN}
+        methods |= {name: [*SHORT, "--method", name, *flags] for name, flags in METHODS.items()}
+        flags = [*methods.values()][number % len(methods)]
+        verbs, key = self.folder / "verbs", ["--quiet", "--key", str(number)]
+        pair = [f"{verbs / 'two'}#0", f"{verbs / 'two'}#1"]
+        commands = [
+            [*flags, *key, "--out", str(verbs / "run")],
+            [*SHORT, *key, "--members", "2", "--out", str(verbs / "two")],
+            [*SHORT, *key, "--method", "ensemble", "--members", "3", "--out", str(verbs / "many")],
+            [*BARRIER, *pair, *key, "--out", str(verbs / "barrier")],
+            ["try", *pair, "--samples", "2", "--taus", "3", *key, "--out", str(verbs / "try")],
+            ["align", *pair, *key, "--out", str(verbs / "align")],
+            ["merge", *pair, "--samples", "2", *key, "--out", str(verbs / "merge")],
+            ["evaluate", *pair, "--samples", "2", *key, "--out", str(verbs / "evaluate")],
+            ["compact", str(verbs / "many"), *key, "--out", str(verbs / "compact")],
+            ["report", str(verbs / "barrier"), "--quiet", "--out", str(verbs / "page.html")],
+            ["explain", "mlp", "--width", "4", "--quiet", "--out", str(verbs / "spec.json")],
+        ]
+        codes = [main(command) for command in commands]
+        shutil.rmtree(verbs)
+        return [f"{' '.join(words)} ended with {code}" for words, code in zip(commands, codes, strict=True) if code]
 
     def _weights(self, draws: np.random.Generator, scale: float = 1.0) -> dict[str, np.ndarray]:
         shapes = {name: self.spec.shape(name) for name in self.spec.axes}

@@ -49,6 +49,7 @@ JOBS = {
             "barrier",
             lambda given, out: [*BARRIER, str(given / "two"), f"{given / 'two'}#1", "--quiet", "--out", str(out)],
             ("report.json", "report.html"),
+            reads=True,
         ),
         Job(
             "reproduce",
@@ -73,7 +74,10 @@ def prepare(folder: Path, names: Iterable[str]) -> Path:
     log = folder / "prepare.log"
     short = ["train", *TINY, "--batch", "50", "--quiet", "--epochs", "4"]
     must([*short, "--members", "2", "--out", str(given / "two")], log)
-    must([*short, "--method", "ensemble", "--members", "12", "--out", str(given / "many")], log)
+    if "compact" in names:
+        must([*short, "--method", "ensemble", "--members", "12", "--out", str(given / "many")], log)
+    if "report" not in names:
+        return given
     pair = [str(given / "two"), f"{given / 'two'}#1"]
     must(["barrier", *pair, "--samples", "2", "--taus", "3", "--quiet", "--out", str(given / "barrier.json")], log)
     return given

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from ..errors import BayesinError, ConfigError, did_you_mean, first_line
 from .output import Output, warnings_in_one_line
+from .signals import interrupted, made
 
 
 class Verb(NamedTuple):
@@ -106,6 +107,7 @@ def main(argv: list[str] | None = None) -> int:
     """Runs one verb and returns the exit code: 0 done, 1 failed, 2 misuse, 130 interrupted."""
     argv = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in argv
+    made.clear()
     try:
         with _terminated_is_interrupted():
             return _dispatch(argv)
@@ -114,7 +116,7 @@ def main(argv: list[str] | None = None) -> int:
             raise
         return _fail(str(error), error.exit_code)
     except KeyboardInterrupt:
-        return _fail("interrupted; run the same command again to go on", 130)
+        return _fail(interrupted(), 130)
     except Exception as error:
         if debug:
             raise

@@ -9,6 +9,7 @@ from ..file_sets import named_by, replaced_already, replaced_together
 from ..files import remove_leftovers
 from ..lab.runs import LOCK
 from ..locks import locked
+from .signals import made
 
 
 @contextmanager
@@ -41,6 +42,7 @@ def result_folder(
             remove_leftovers(folder)
             with replaced_together(folder, gone=gone) as place:
                 yield place
+            made.append(str(folder))
     finally:
         if not there:
             with suppress(OSError):  # goes where nothing was written

@@ -14,8 +14,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+AGAIN = "interrupted; run the same command again to go on"
 GRACE = 2.0  # seconds that a second request leaves for an orderly end
 NUMBERS = (signal.SIGINT, signal.SIGTERM)
+made: list[str] = []  # folders whose results have become whole in this call: whoever stops it now loses nothing
+
+
+def interrupted() -> str:
+    """What a verb that was stopped says."""
+    return f"interrupted; the result in {made[-1]} is whole" if made else AGAIN
 
 
 class Stop:

@@ -26,6 +26,7 @@ References: He et al. 2016 (CIFAR variant); Ainsworth et al. 2023 for LayerNorm 
 
 import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -57,7 +58,7 @@ def build(
     norm: str = "layernorm",
     dtype: DTypeLike | None = None,
 ) -> Model:
-    """Returns a built-in model.
+    """Returns a built-in model; the same one for the same arguments, so that a process compiles its programs once.
 
     Args:
         name: `mlp`, `resnet20`, `rnn` or `lstm`, which read an image row by row, or `vit`, in patches.
@@ -88,6 +89,17 @@ def build(
         _check_count(what, value, least)
     for size in shape:
         _check_count("every size of the input shape", size, 1)
+    if name == "resnet20":
+        _check_norm(norm)
+    else:
+        norm = NORMS[0]  # which they do not have
+    return _built(name, shape, classes, width, depth, norm, dtype)
+
+
+# Programs are kept for as long as the functions they were made from: a campaign with functions of its own for every
+# pair traced the same network anew each time, and grew by some 10 MiB with each.
+@lru_cache(maxsize=64)
+def _built(name: str, shape: tuple[int, ...], classes: int, width: int, depth: int, norm: str, dtype: Any) -> Model:
     if name == "mlp":
         return from_nnx(
             lambda rngs: MLP(math.prod(shape), classes, depth=depth, width=width, dtype=dtype, rngs=rngs), name=name

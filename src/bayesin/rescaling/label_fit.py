@@ -1,10 +1,12 @@
 """The fit of unit maps to labels, from the identity, by Adam with a falling rate; the same batches at every τ.
 
 Some 0.3 % of the parameters are fitted, and those of the ends alike, lest a path seem better than its ends for having
-been trained.
+been trained. Where nothing is labelled the ends are the teachers: a point is fitted to what both predict, weighted as
+they are in it, so that an end is its own teacher and stays as it is.
 """
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -12,19 +14,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from ..errors import PosteriorError
-from ..inputs import take
+from ..inputs import count_of, take
 from ..jaxprs import Apply, in_precision
 from ..likelihoods import Likelihood
+from ..matching import draws_of
 from ..posteriors import Gaussian
 from ..randomness import PRNGKey
 from ..symmetry import PermutationSpec, UnitMap
+from ..trees import Tree
 from .one_pass import Maps
 from .units import Network, mapped
 
 RATE = 1e-2
+CHUNK = 500  # inputs on which the ends predict at once
 
 
 class _Program(NamedTuple):
@@ -36,21 +41,33 @@ class _Program(NamedTuple):
     spec: PermutationSpec
     unit_maps: tuple[UnitMap, ...]
     steps: int
+    taught: bool  # by probabilities of all classes
 
 
 class LabelFit:
-    """The fit of one network's unit maps to labels; the program and the data are shared by all τ."""
+    """The fit of one network's unit maps to labels, or to both ends; program and data are shared by all τ."""
 
     def __init__(
-        self, network: Network, labels: np.ndarray, steps: int, batch: int, likelihood: Likelihood, compute: str
+        self,
+        network: Network,
+        labels: np.ndarray | Sequence[Gaussian],
+        steps: int,
+        batch: int,
+        likelihood: Likelihood,
+        compute: str,
     ):
-        self.program = _Program(network.apply, compute, likelihood, network.spec, network.unit_maps, steps)
-        self.key, self.order = jax.random.fold_in(network.key, 1), _batches(len(labels), steps, batch)
-        self.data = jax.tree.map(jnp.asarray, (network.x, labels))
+        self.taught = not isinstance(labels, np.ndarray)
+        self.program = _Program(
+            network.apply, compute, likelihood, network.spec, network.unit_maps, steps, self.taught
+        )
+        self.key, self.order = jax.random.fold_in(network.key, 1), _batches(count_of(network.x), steps, batch)
+        self.x = jax.tree.map(jnp.asarray, network.x)
+        self.labels = [_predicted(end, network, likelihood) for end in labels] if self.taught else jnp.asarray(labels)
 
-    def fit(self, point: Gaussian, spreads: list[Array]) -> Maps:
+    def fit(self, point: Gaussian, spreads: list[Array], tau: float) -> Maps:
         """The maps that lower the loss of single draws from the posterior."""
         run, optimiser = _steps(self.program)
+        y = (1 - tau) * self.labels[0] + tau * self.labels[1] if self.taught else self.labels
         # In units of each unit's own spread all steps are of one size.
         fitted = [(jnp.zeros_like(spread), jnp.zeros_like(spread)) for spread in spreads]
         state, steps = optimiser.init(fitted), len(self.order)
@@ -58,7 +75,7 @@ class LabelFit:
         together = 1 if jax.default_backend() == "cpu" else steps
         for first in range(0, steps, together):
             part = np.arange(first, first + together), self.order[first : first + together]
-            fitted, state = run(fitted, state, part, point, spreads, self.data, self.key)
+            fitted, state = run(fitted, state, part, point, spreads, (self.x, y), self.key)
         maps = _as_maps(fitted, spreads)
         # A fit that diverges raises nothing by itself, and the path would go on as NaN.
         if not all(np.isfinite(np.asarray(part)).all() for of_site in maps for part in of_site):
@@ -73,7 +90,10 @@ def _steps(program: _Program) -> tuple[Any, optax.GradientTransformation]:
 
     def loss(fitted: Maps, point: Gaussian, spreads: list[Array], x: Array, y: Array, key: PRNGKey) -> Array:
         moved = mapped(point, _as_maps(fitted, spreads), program.spec, program.unit_maps)
-        return -jnp.mean(program.likelihood.log_likelihood(apply(moved.draw(key), x), y))
+        outputs = apply(moved.draw(key), x)
+        if program.taught:
+            return -jnp.mean(jnp.sum(y * program.likelihood.log_probs(outputs), -1))  # pyright: ignore
+        return -jnp.mean(program.likelihood.log_likelihood(outputs, y))
 
     @jax.jit
     def run(
@@ -92,6 +112,18 @@ def _steps(program: _Program) -> tuple[Any, optax.GradientTransformation]:
         return jax.lax.scan(step, (fitted, state), part)[0]
 
     return run, optimiser
+
+
+def _predicted(end: Gaussian, network: Network, likelihood: Likelihood) -> Float[Array, "examples classes"]:
+    """Probabilities of the classes by an end of the path, averaged over its draws."""
+
+    @jax.jit
+    def probabilities(params: Tree, x: Any) -> Array:
+        return jnp.exp(likelihood.log_probs(network.apply(params, x)))  # pyright: ignore[reportAttributeAccessIssue]
+
+    draws = draws_of(end, network.samples, network.key, 0)
+    parts = [take(network.x, slice(at, at + CHUNK)) for at in range(0, count_of(network.x), CHUNK)]
+    return jnp.concatenate([sum(probabilities(params, part) for params in draws) / len(draws) for part in parts])
 
 
 def _as_maps(fitted: Maps, spreads: list[Array]) -> Maps:

@@ -18,9 +18,10 @@ checks; else, and where memory does not suffice, there is a pass for each site. 
 left as they are, to the bit.
 
 With labels the same maps are then fitted to the loss, some 0.3 % of the parameters; so are those of the ends, lest a
-path seem better than its ends for having been trained.
+path seem better than its ends for having been trained. Without any the ends can teach the points between them, and
+stay as they are.
 
-References: Jordan et al. 2023 (REPAIR, for points).
+References: Jordan et al. 2023 (REPAIR, for points); Hinton et al. 2015 (networks taught by others' predictions).
 """
 
 from collections.abc import Callable, Sequence
@@ -33,7 +34,7 @@ from jaxtyping import Array, Shaped
 from ..errors import ConfigError, DataError
 from ..inputs import ExampleInputs, count_of
 from ..jaxprs import Apply
-from ..likelihoods import LikelihoodLike, as_likelihood, check_outputs
+from ..likelihoods import Likelihood, LikelihoodLike, as_likelihood, check_outputs
 from ..paths import as_gaussian
 from ..posteriors import Gaussian, Posterior
 from ..randomness import PRNGKey
@@ -66,7 +67,8 @@ class Rescaled:
         tau = float(tau)
         if tau not in self._points:
             point = self._ends[int(tau)] if tau in (0.0, 1.0) else self._rescaled(tau)
-            self._points[tau] = point if self._fit is None else self._fitted(point, tau)
+            own = self._fit is None or (self._fit.taught and tau in (0.0, 1.0))  # an end is its own teacher
+            self._points[tau] = point if own else self._fitted(point, tau)
         return self._points[tau]
 
     def _rescaled(self, tau: float) -> Gaussian:
@@ -74,7 +76,7 @@ class Rescaled:
 
     def _fitted(self, point: Gaussian, tau: float) -> Gaussian:
         spreads = [jnp.asarray(spread, jnp.float32) for _, spread in self._wanted(tau)]
-        return self._network.mapped(point, self._fit.fit(point, spreads)) if self._fit else point
+        return self._network.mapped(point, self._fit.fit(point, spreads, tau)) if self._fit else point
 
     def _wanted(self, tau: float) -> UnitMoments:
         return weighted(self._moments, [1 - tau, tau])
@@ -88,7 +90,7 @@ def rescale(
     key: PRNGKey,
     samples: int = 1,
     spec: PermutationSpec | None = None,
-    labels: Shaped[Array | np.ndarray, "examples ..."] | None = None,
+    labels: Shaped[Array | np.ndarray, "examples ..."] | Literal["ends"] | None = None,
     steps: int = 300,
     batch: int = 250,
     likelihood: LikelihoodLike = "categorical",
@@ -106,7 +108,8 @@ def rescale(
         key: decides the draws, the same for every τ.
         samples: draws of the weights over which mean and spread are taken; 0 takes the mean of the weights.
         spec: the groups of units; discovered where it is not given.
-        labels: with them the maps are fitted to the loss as well, at every τ and at the ends.
+        labels: with them the maps are fitted to the loss as well, at every τ and at the ends. "ends" needs none: the
+            maps between the ends are then fitted to what both ends predict on `x`, weighted by 1 − τ and τ.
         steps: of that fit.
         batch: examples of each step.
         likelihood: of the labels.
@@ -138,13 +141,23 @@ def rescale(
     network = network_of(apply, mean, x, spec, key, samples)
     fit = None
     if labels is not None:
-        labels = np.asarray(labels)
-        if len(labels) != count_of(network.x):
-            raise DataError(f"need as many labels as inputs, not {len(labels)} and {count_of(network.x)}")
         chosen = as_likelihood(likelihood)
-        check_outputs(chosen, network.apply, mean, (network.x, labels))
-        fit = LabelFit(network, labels, steps, batch, chosen, compute)
+        teachers = _teachers(path, labels, chosen) if isinstance(labels, str) else np.asarray(labels)
+        if isinstance(teachers, np.ndarray):
+            if len(teachers) != count_of(network.x):
+                raise DataError(f"need as many labels as inputs, not {len(teachers)} and {count_of(network.x)}")
+            check_outputs(chosen, network.apply, mean, (network.x, teachers))
+        fit = LabelFit(network, teachers, steps, batch, chosen, compute)
     return Rescaled(path, network, spec, fit)
+
+
+def _teachers(path: Path, labels: str, likelihood: Likelihood) -> list[Gaussian]:
+    """The ends, where they are to teach the points between them."""
+    if labels != "ends":
+        raise ConfigError(f"labels are an array, or 'ends', not '{labels}'")
+    if not hasattr(likelihood, "log_probs"):
+        raise ConfigError("labels='ends' needs a likelihood with probabilities of classes; else give labels")
+    return [as_gaussian(path(tau)) for tau in (0.0, 1.0)]
 
 
 def rescale_middle(

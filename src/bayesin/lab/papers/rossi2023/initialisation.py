@@ -190,9 +190,7 @@ def _one_axis(network: str, found: Sequence[Point]) -> list[Finding]:
         error = float(np.hypot(high.error / high.share, low.error / max(low.share, 1e-9)))
         more = above(float(np.log(factor)), error, float(np.log(ALIKE)))
         verdicts.append("not decided" if more is None else "not confirmed" if more else "confirmed")
-        shares = ", ".join(
-            f"v {point.variance:g} {100 * point.share:.1f} ± {100 * point.error:.1f}" for point in alike
-        )
+        shares = ", ".join(f"v {point.variance:g} {_percent(point)}" for point in alike)
         parts.append(f"T/v {ratio:g}, {epochs} epochs: {shares} %")
     if not parts:
         return []

@@ -2,8 +2,8 @@
 
 Every pair of posteriors is matched by nothing, by weights (W2), by what its units compute, and by both; each time
 the loss is measured along the geodesic, along the path that keeps the spread of every unit (`rescale`), and, for
-some, along that path with its unit maps fitted to labels. The path without a matching, rescaled and fitted alike, is
-the control. Beside each barrier stand the drop of accuracy and the
+some, along that path with its unit maps fitted, to labels or to what both ends predict. The path without a matching,
+rescaled and fitted alike, is the control. Beside each barrier stand the drop of accuracy and the
 barrier that is left after a temperature was fitted at every τ. Pairs share no posterior. A remedy is chosen by its
 barrier on training examples that no network saw, and judged by the test set.
 """
@@ -30,7 +30,12 @@ from ..verdicts import BARRIER_NATS, NO_BARRIER, format_mean_std, mean_above, st
 from .variational_pairs import DATA, NETWORKS
 
 MATCHINGS = {"none": "no matching", "wasserstein": "W2", "activations": "activations", "blend": "both"}
-PATHS = {"geodesic": "geodesic", "rescaled": "rescaled", "fitted": "rescaled and fitted to labels"}
+PATHS = {
+    "geodesic": "geodesic",
+    "rescaled": "rescaled",
+    "taught": "rescaled and fitted to the ends' predictions",
+    "fitted": "rescaled and fitted to labels",
+}
 ALL = tuple(MATCHINGS)
 BLEND = 0.5  # the weight of activations
 NORMS = {"layernorm": "LayerNorm", "frn": "FilterResponseNorm"}
@@ -43,7 +48,7 @@ class Remedy(RunTask):
     first: int = 0
     second: int = 1
     matching: str = "wasserstein"
-    fitted: bool = False  # the rescaled path with labels, too
+    fitted: bool = False  # the rescaled path with labels and with the ends as teachers, too
     samples: int = 32  # draws of the weights at every τ
     taus: int = 5
     images: int = 2_000  # of the training set, for activations and for rescaling
@@ -57,8 +62,8 @@ class Remedy(RunTask):
 
     @property
     def title(self) -> str:
-        run = TrainTask(self.config).title
-        return f"remedy {MATCHINGS[self.matching]} of members {self.first} and {self.second}, {run}"
+        run, fit = TrainTask(self.config).title, LONGER_FIT if self.steps > Remedy.steps else ""
+        return f"remedy {MATCHINGS[self.matching]} of members {self.first} and {self.second}, {run}{fit}"
 
     def perform(self, folder: Path, context: TaskContext) -> dict[str, Any]:
         data, model = context.prepared(self.config)
@@ -77,13 +82,10 @@ class Remedy(RunTask):
         options = {"key": key, "spec": pair.spec, "samples": self.draws}
         paths = {"geodesic": path, "rescaled": rescale(path, model.apply, x, **options)}
         if self.fitted:
-            labelled = data.x_train[: self.labelled], data.y_train[: self.labelled]
-            fit = {
-                "labels": labelled[1],
-                "steps": self.steps,
-                "compute": getattr(self.config.training, "compute", "float32"),
-            }
-            paths["fitted"] = rescale(path, model.apply, labelled[0], **fit, **options)
+            x, y = data.x_train[: self.labelled], data.y_train[: self.labelled]
+            fit = {"steps": self.steps, "compute": getattr(self.config.training, "compute", "float32")}
+            paths["taught"] = rescale(path, model.apply, x, labels="ends", **fit, **options)
+            paths["fitted"] = rescale(path, model.apply, x, labels=y, **fit, **options)
         unseen = context.held_out(self.config, self.held_out)
         for name, way in paths.items():
             tell = lambda done, tau, loss, name=name: context.tell(f"{name}: loss {loss:.4f} at τ = {tau:.2f}")  # noqa: E731
@@ -175,10 +177,11 @@ def cases(scale: str) -> list[Case]:
     mlp = {"fineness": {"samples": 32, "taus": 9, "draws": 8}, "fitted": ("activations",)}
     # The highest point was at τ = ½ in every curve on 5 and on 9 τ, so that 3 do where passes are dear.
     most = {"samples": 32, "labelled": 48_000, "steps": 1_000}
-    longer = {"fineness": most | {"taus": 3}, "fitted": ("none", "blend"), "apart": True}
-    longer["matchings"] = ("none", "wasserstein", "blend")
+    matchings = ("none", "wasserstein", "blend")
+    longer = {"fineness": most | {"taus": 3}, "fitted": ("none", "blend"), "apart": True, "matchings": matchings}
     converged = {data: _config(scale, data, "mlp", "converged", width=512) for data in DATA}
-    cifar = [Case(converged[data], ALL, most | {"taus": 9, "draws": 8}) for data in ("cifar10", "cifar100")]
+    wide = most | {"taus": 3, "draws": 8}
+    cifar = [Case(converged[data], matchings, wide, matchings) for data in ("cifar10", "cifar100")]
     return [
         Case(_resnet("cifar10", 32, "layernorm", 80), **deep),
         Case(_resnet("cifar10", 32, "frn", 60), **deep),
@@ -188,8 +191,9 @@ def cases(scale: str) -> list[Case]:
         *(Case(converged[data], **mlp) for data in ("fashion-mnist", "cifar100")),
         Case(_config(scale, "cifar100", "mlp", "paper", width=512), **mlp),
         Case(_resnet("cifar10", 64, "layernorm", 60), **longer),
-        # Wide networks learn slowly: after 5,760 steps they are at 79 %, and half the batch is twice the steps.
-        *(Case(_resnet(data, 64, "layernorm", 60, batch=250), **longer) for data in ("cifar10", "cifar100")),
+        # Wide networks learn slowly: at 79 % after 5,760 steps, and these are 15,360. Augmentation would not help:
+        # after 40 epochs (`barriers`) they are at 75 % on test images and at 77 % on those of training.
+        *(Case(_resnet(data, 64, "layernorm", 80, batch=250), **longer) for data in ("cifar10", "cifar100")),
         *cifar,
         Case(_resnet("cifar10", 32, "layernorm", 80), **longer),
         Case(_resnet("cifar10", 32, "frn", 60), **longer),
@@ -341,7 +345,11 @@ def _against(values: np.ndarray, goal: float) -> Verdict:
     return "not decided" if more is None else "not confirmed" if more else "confirmed"
 
 
-CONTROLS = {"rescaled": "rescaling alone does not remove it", "fitted": "nor does a fit to labels without a matching"}
+CONTROLS = {
+    "rescaled": "rescaling alone does not remove it",
+    "taught": "nor does a fit to the ends' predictions without a matching",
+    "fitted": "nor does a fit to labels without a matching",
+}
 
 
 def _control(title: str, found: Mapping[tuple[str, str], Column]) -> list[Finding]:
@@ -437,13 +445,14 @@ REMEDIES = Reproduction(
     minutes={"smoke": 1, "cpu": 25, "paper": 40},
     choices=(
         "ResNet20: gradient descent 0.05, warm-up 500, clipping, cosine, bfloat16, batches of 500, no augmentation; "
-        "80 epochs with LayerNorm (64 features: 60), 60 with FilterResponseNorm; the transformer likewise, 60 epochs",
+        "80 epochs with LayerNorm (64 features: 60, or 80 in batches of 250), 60 with FilterResponseNorm; the "
+        "transformer likewise, 60 epochs",
         "networks see all but 2,000 training examples; 1,000 of those choose the remedy and fit temperatures",
         "activations and rescaling from 2,000 unlabelled training images, 2 draws (MLPs 8); the fit from 10,000 "
         "labelled ones, 300 steps of Adam at every τ and at both ends; longer fit: all 48,000, 1,000 steps",
-        "32 draws on 5 τ (MLPs 9, ResNets with a longer fit 3), in the precision of training; three pairs that share "
-        "no posterior",
-        "reached or missed: a standard error over pairs below or above the goal",
+        "32 draws on 5 τ (MLPs 9, with a longer fit 3), in the precision of training; three pairs that share no "
+        "posterior",
+        "reached or missed: two standard errors over pairs below or above the goal",
     ),
     size=(8.6, 16.0),
     table=table,

@@ -3,6 +3,9 @@
 A mask made from one posterior's stds prunes another's mean only in one reference frame, so every posterior, and
 every single network, is first matched by activations to HMC's reference. Accuracies are those of the test set, of
 networks that keep the share f of weights with the lowest stds, ranked over weights and biases.
+
+The lowest stds of an ensemble are those of its dead weights, which the prior has drawn to zero in every member. What
+is kept by the lowest std is then first of all what matters least, and so the largest |mean| / std stands beside it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,6 +33,7 @@ from .table1 import probabilities
 FRACTIONS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.01)
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 KEPT = 0.2  # share of weights at which pruning is judged
+DEAD = 1e-6  # a std that no weight has which the data or the draws have moved
 CURVES = {
     "hmc mean by hmc": "HMC mean by HMC's stds",
     "ensemble mean by ensemble": "ensemble mean by its own stds",
@@ -37,12 +41,14 @@ CURVES = {
     "ensemble mean by vi": "ensemble mean by VI's stds",
     "vi mean by vi": "VI mean by its own stds",
     "ensemble last by hmc": "one ensemble member by HMC's stds",
+    "ensemble mean by hmc |mean|/std": "ensemble mean by HMC's |mean|/std",
+    "ensemble mean by vi |mean|/std": "ensemble mean by VI's |mean|/std",
 }
 
 
 @dataclass(frozen=True)
 class StdsAndPruning(TrioTask):
-    """Histograms of stds before and after rebasin, and the accuracy of every network pruned by every std."""
+    """Histograms of stds before and after rebasin, and the accuracy of every network in every order of pruning."""
 
     match: str = "activations"
     reference: str = "first"
@@ -62,7 +68,7 @@ class StdsAndPruning(TrioTask):
 def stds_and_pruning(
     posteriors: Posteriors, key: jax.Array, match: Any = "activations", reference: str = "first", bins: int = 100
 ) -> dict[str, Any]:
-    """Returns histograms of stds before and after rebasin, and pruning curves of every (network, std).
+    """Returns histograms of stds before and after rebasin, and pruning curves of every network in every order.
 
     Args:
         posteriors: HMC samples, ensemble and VI; matched on the training set, tested on the test set.
@@ -96,17 +102,28 @@ def stds_and_pruning(
         "ensemble": permute(away.std, spec, perms["ensemble mean"]),
         "vi": permute(vi.std, spec, perms["vi mean"]),
     }
+    relative = {f"{name} |mean|/std": relative_std(networks[f"{name} mean"], std) for name, std in stds.items()}
 
-    def pruned_accuracy(network: Tree, std: Tree, fraction: float) -> float:
-        return accuracy(probabilities(prune(network, std, fraction), model, data.x_test), data.y_test)
+    def pruned_accuracy(network: Tree, order: Tree, fraction: float) -> float:
+        return accuracy(probabilities(prune(network, order, fraction), model, data.x_test), data.y_test)
 
     curves = {
-        f"{name} by {by}": [pruned_accuracy(network, std, fraction) for fraction in FRACTIONS]
+        f"{name} by {by}": [pruned_accuracy(network, order, fraction) for fraction in FRACTIONS]
         for name, network in networks.items()
-        for by, std in stds.items()
+        for by, order in (stds | relative).items()
     }
     pruning = {"fractions": list(FRACTIONS), "accuracy": curves}
     return {"match": match, "reference": reference, "stds": histograms, "pruning": pruning}
+
+
+def relative_std(mean: Tree, std: Tree) -> Tree:
+    """Returns std / |mean|, lowest for what is most surely not zero: a dead weight has a tiny mean and comes last.
+
+    Example:
+        >>> relative_std({"w": np.array([2.0, 0.0])}, {"w": np.array([0.5, 1e-30])})["w"]
+        array([0.25, 1.  ])
+    """
+    return jax.tree.map(lambda m, s: np.asarray(s) / np.maximum(np.abs(np.asarray(m)), 1e-30), mean, std)
 
 
 def std_histograms(stds: Mapping[str, Tree], bins: int = 100) -> dict[str, Any]:
@@ -137,13 +154,15 @@ def tasks(scale: str) -> list[Task]:
 
 def judge_stds(records: Sequence[Record]) -> list[Finding]:
     findings = []
-    if seeds := [record["numbers"]["stds"]["mean"] for record in of_kind(records, "spread")]:
+    if seeds := [record["numbers"]["stds"] for record in of_kind(records, "spread")]:
         for name in ("hmc", "ensemble"):
-            before, after = ([means[f"{name} {when}"] for means in seeds] for when in ("before", "after"))
+            before, after = ([seed["mean"][f"{name} {when}"] for seed in seeds] for when in ("before", "after"))
+            least = float(np.mean([seed["quantiles"][f"{name} after"]["0.01"] for seed in seeds]))
+            dead = f"; one weight in a hundred is dead, its std {least:.0e} or less" if least < DEAD else ""
             finding = Finding(
                 f"rebasin makes the stds of the {NAMES[name]} samples smaller",
                 "shown as histograms; values unknown",
-                f"mean std {format_mean_std(before, 4)} → {format_mean_std(after, 4)}",
+                f"mean std {format_mean_std(before, 4)} → {format_mean_std(after, 4)}{dead}",
                 _smaller(np.array(after) / np.array(before)),
                 "smaller: by two per cent or more",
             )
@@ -171,6 +190,12 @@ def judge_pruning(records: Sequence[Record]) -> list[Finding]:
     by_hmc, whole = right("ensemble mean by hmc"), right("ensemble mean by hmc", 0)
     own, by_vi = right("ensemble mean by ensemble"), right("ensemble mean by vi")
     single, single_whole = right("ensemble last by hmc"), right("ensemble last by hmc", 0)
+    relative = [
+        f"{format_mean_std(right(curve), 2)} by {NAMES[name]}'s"
+        for name in ("hmc", "vi")
+        if (curve := f"ensemble mean by {name} |mean|/std") in seeds[0]["accuracy"]
+    ]
+    by_relative = f"; by |mean|/std {', '.join(relative)}" if relative else ""
     efficient = mean_above(2 + np.array(by_hmc) - np.array(whole))  # per cent
     partly: Verdict = "partly" if mean_above(np.array(by_hmc) - np.array(own)) else "not confirmed"
     finding = Finding(
@@ -179,7 +204,7 @@ def judge_pruning(records: Sequence[Record]) -> list[Finding]:
         f"ensemble mean with {fractions[judged_at]:.0%} of its weights: {format_mean_std(by_hmc, 2)} % by HMC's "
         f"stds, {format_mean_std(own, 2)} by its own, {format_mean_std(by_vi, 2)} by VI's, "
         f"{format_mean_std(whole, 2)} with all; a single member {format_mean_std(single, 2)}, "
-        f"{format_mean_std(single_whole, 2)} with all",
+        f"{format_mean_std(single_whole, 2)} with all{by_relative}",
         "not decided" if efficient is None else "confirmed" if efficient else partly,
         "efficient: less than two points lost",
     )
@@ -205,7 +230,8 @@ def draw_pruning(figure: Any, records: Sequence[Record]) -> None:
     axis = figure.subplots()
     if seeds := [record["numbers"]["pruning"] for record in of_kind(records, "spread")]:
         kept = [100 * fraction for fraction in seeds[0]["fractions"]]
-        for (name, label), mark in zip(CURVES.items(), "osD^vx", strict=True):
+        measured = {name: label for name, label in CURVES.items() if name in seeds[0]["accuracy"]}
+        for (name, label), mark in zip(measured.items(), "osD^vxP*", strict=False):
             right = 100 * np.array([seed["accuracy"][name] for seed in seeds])
             (line,) = axis.plot(kept, right.mean(0), marker=mark, label=label)
             axis.fill_between(kept, right.min(0), right.max(0), color=line.get_color(), alpha=0.15, lw=0)

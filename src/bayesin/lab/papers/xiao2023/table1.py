@@ -21,7 +21,7 @@ nothing, as so many weights pin the norm; stds along the principal axes of the i
 far less than the covariance does.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -305,17 +305,22 @@ def _mixing(runs: Sequence[Record]) -> Finding:
     chains = [run["numbers"]["chains"] for run in runs]
     rhats = [of_run["rhat_max"] for of_run in chains]
     said = ", ".join("–" if rhat is None else f"{rhat:.3f}" for rhat in rhats)
+    least, median = (_effective(of_run[name] for of_run in chains) for name in ("ess_min", "ess_median"))
     return Finding(
         "the chains mix",
         "acceptance and R-hat unknown",
         f"accepted {format_mean_std((np.mean(of_run['acceptance']) for of_run in chains), 2)}, "
         f"|energy error| {format_mean_std((np.mean(of_run['energy_error']) for of_run in chains), 2)}, "
-        f"R-hat of predictions: largest {said}; "
-        f"{chains[0]['samples']} draws of {len(chains[0]['acceptance'])} chains",
+        f"R-hat of predictions: largest {said}; effective draws at least {least}, in the median {median}, of "
+        f"the {chains[0]['samples']} of {len(chains[0]['acceptance'])} chains",
         "confirmed" if all(map(mixed, chains)) else "not confirmed",
         f"R-hat at most {rhat_limit(chains[0]):.3f} for every probed prediction: 1.1, or what the largest of as many "
         "independent draws exceeds one time in twenty",
     )
+
+
+def _effective(counts: Iterable[float | None]) -> str:
+    return ", ".join("–" if count is None else f"{count:.0f}" for count in counts)
 
 
 def table(records: Sequence[Record]) -> list[list[str]]:
