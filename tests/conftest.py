@@ -18,6 +18,9 @@ UNPACK = REPOSITORY.parent / "shared" / "data" / "unpack.py"
 TRAINING = ("test_demo", "test_examples", "test_readme", "test_tutorial")  # run longer than they compile
 COMPILED = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
 MOST_COMPILED = 2 << 30  # bytes of compiled programs that one session may leave to the next
+# XLA's newer kernels of fusions go through a compiler of their own, and code that is split for threads through LLVM
+# in parts: without either, a program compiles in a third of the time.
+FLAGS = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 
 
 def pytest_configure(config):
@@ -25,6 +28,9 @@ def pytest_configure(config):
 
     A session leaves them to the next in pytest's own cache; the user's cache of `bayesin` is left alone.
     """
+    given = os.environ.get("XLA_FLAGS", "")
+    if FLAGS not in given:  # XLA reads them with the first program, and so do the processes that tests start
+        os.environ["XLA_FLAGS"] = f"{FLAGS} {given}"
     if "JAX_COMPILATION_CACHE_DIR" in os.environ:  # a worker, or a choice of whoever runs the tests
         return
     kept = getattr(config, "cache", None)

@@ -13,7 +13,7 @@ from bayesin.matching.assignment import assign
 @pytest.fixture(params=["as installed", "scipy"])
 def solver(request, monkeypatch):
     if request.param == "scipy":
-        monkeypatch.setattr(assignment, "_lapjvh", lambda: None)
+        monkeypatch.setattr(assignment, "_lapx", lambda: None)
     return request.param
 
 
@@ -90,10 +90,10 @@ def test_another_package_named_lap_is_not_used(monkeypatch):
     import sys
     import types
 
-    assignment._lapjvh.cache_clear()
+    assignment._lapx.cache_clear()
     monkeypatch.setitem(sys.modules, "lap", types.ModuleType("lap"))
     try:
         assert assignment.solver_name() == "scipy"
         assert assign(np.array([[1.0, 5.0], [2.0, 3.0]])).perm.tolist() == [1, 0]
     finally:
-        assignment._lapjvh.cache_clear()
+        assignment._lapx.cache_clear()

@@ -69,10 +69,13 @@ def other_lap(monkeypatch):
 
     def replace(module):
         monkeypatch.setitem(sys.modules, "lap", module)
-        assignment._lapjvh.cache_clear()
+        assignment._lapx.cache_clear()
 
     yield replace
-    assignment._lapjvh.cache_clear()
+    assignment._lapx.cache_clear()
+
+
+WRONG = {"lapjvh": lambda cost, return_cost: (None, range(len(cost))), "lapjvh_batch": None}
 
 
 @pytest.mark.parametrize(
@@ -80,7 +83,7 @@ def other_lap(monkeypatch):
     [
         ({}, "warning", "pip uninstall"),  # of the package lap: it has lapjv and no lapjvh
         (None, "warning", "pip install lapx"),
-        ({"lapjvh": lambda cost, return_cost: (None, range(len(cost)))}, "problem", "pip uninstall"),  # wrong
+        (WRONG, "problem", "pip uninstall"),
     ],
 )
 def test_a_solver_that_is_another_missing_or_wrong(other_lap, module, status, remedy):

@@ -45,15 +45,15 @@ def moments(samples):
 def test_linear_regression_has_the_exact_posterior(integrator, step, steps):
     x, y = regression()
     config = HMC(
-        samples=400, chains=4, burn_in=50, step_size=step, steps=steps, integrator=integrator, chunk=17,
+        samples=200, chains=4, burn_in=50, step_size=step, steps=steps, integrator=integrator, chunk=17,
         likelihood="gaussian", noise=0.5, prior_variance=2.0, temperature=0.7, probe=8, jitter=0.1,
     )  # fmt: skip
     fit = fit_hmc(KEY, LINEAR, (x, y), config)
     mean, covariance = exact_posterior(x, y, 0.5, 2.0, 0.7)
     draws = moments(fit.posterior)
-    assert draws.shape == (1600, 4)
+    assert draws.shape == (800, 4)
     effective = float(fit.trace["ess_min"][-1])
-    assert effective > 400 and fit.trace["rhat_max"][-1] < 1.04
+    assert effective > 200 and fit.trace["rhat_max"][-1] < 1.06
     std = np.sqrt(np.diag(covariance))
     assert np.all(np.abs(draws.mean(0) - mean) < 4 * std / np.sqrt(effective))
     # the standard error of a covariance of Gaussians is √(2/n) of its scale at most

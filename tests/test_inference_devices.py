@@ -50,7 +50,8 @@ except Exception as error:
 
 @pytest.mark.slow
 def test_two_devices_are_one():
-    environment = dict(os.environ) | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=2"
+    environment = dict(os.environ) | {"XLA_FLAGS": flags}
     command = [sys.executable, "-c", CHILD, str(Path(__file__).parent)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=280)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -10,11 +10,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Shaped
+from jaxtyping import PyTree, Shaped
 
 from .errors import DataError
 
-Inputs = Any  # an array, or a tree of arrays that all count the same examples
+Inputs = PyTree  # an array, or a tree of arrays that all count the same examples
 # The same for verbs that check the shapes of their arguments against each other.
 ExampleInputs = Shaped[jax.Array | np.ndarray, "examples ..."] | dict[str, Any] | tuple[Any, ...]
 

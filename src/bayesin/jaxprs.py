@@ -15,10 +15,10 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, jaxprs_in_params
 
 from .errors import BayesinError, ModelError, first_line
-from .inputs import shapes_of
+from .inputs import Inputs, shapes_of
 from .trees import OF_TORCH, Flat, Tree, flatten, of_torch
 
-Apply = Callable[[Tree, Any], Any]  # (params, x) -> outputs, pure and traceable
+Apply = Callable[[Tree, Inputs], Tree]  # (params, x) -> outputs, pure and traceable
 
 # Calls that compute what their inner jaxpr computes, whatever else they say about derivatives or compilation.
 TRANSPARENT = ("jit", "pjit", "closed_call", "custom_jvp_call", "custom_vjp_call")

@@ -87,7 +87,7 @@ class Categorical:
         """The share of right answers."""
         return jnp.mean((jnp.argmax(outputs, -1) == targets).astype(jnp.float32))
 
-    def check(self, output_shape: tuple[int, ...], targets: Any) -> None:
+    def check(self, output_shape: tuple[int, ...], targets: jax.Array | np.ndarray) -> None:
         if len(output_shape) != 1:
             sizes = ", ".join(map(str, output_shape))
             raise ModelError(
@@ -152,7 +152,7 @@ class Normal:
         """The mean squared error."""
         return jnp.mean(jnp.square(outputs - targets.reshape(outputs.shape).astype(outputs.dtype)))
 
-    def check(self, output_shape: tuple[int, ...], targets: Any) -> None:
+    def check(self, output_shape: tuple[int, ...], targets: jax.Array | np.ndarray) -> None:
         if math.prod(output_shape) != math.prod(targets.shape[1:]):
             raise DataError(
                 f"targets have shape {tuple(targets.shape[1:])}, but the outputs of the network {tuple(output_shape)}"
@@ -212,7 +212,7 @@ class NormalHead:
         means, _ = self._parts(outputs)
         return jnp.mean(jnp.square(means - targets.reshape(means.shape).astype(means.dtype)))
 
-    def check(self, output_shape: tuple[int, ...], targets: Any) -> None:
+    def check(self, output_shape: tuple[int, ...], targets: jax.Array | np.ndarray) -> None:
         wanted = math.prod(targets.shape[1:])
         if not output_shape or math.prod(output_shape) != 2 * wanted or output_shape[-1] % 2:
             raise DataError(
@@ -357,7 +357,7 @@ def check_outputs(
     return shape
 
 
-def target_array(likelihood: Likelihood, targets: Any) -> np.ndarray:
+def target_array(likelihood: Likelihood, targets: jax.Array | np.ndarray) -> np.ndarray:
     """Returns targets in the dtype that the likelihood wants; `check` names those of the wrong kind."""
     targets = np.asarray(targets)
     whole = np.issubdtype(targets.dtype, np.integer)

@@ -12,10 +12,11 @@ import jax
 import jax.tree_util as jtu
 import numpy as np
 from jax.core import Tracer
+from jaxtyping import PyTree
 
 from .errors import ModelError, PosteriorError
 
-Tree = Any  # a nested dict of arrays; any pytree of arrays where only paths matter
+Tree = PyTree  # a nested dict of arrays; any pytree of arrays where only paths matter
 Flat = dict[str, Any]
 
 OF_TORCH = "is PyTorch's; load the state dict into its module, and give bayesin.models.from_torch(module, example)"

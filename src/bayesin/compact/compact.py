@@ -73,7 +73,7 @@ class Compact(eqx.Module):
 
     def __repr__(self) -> str:
         spread = f"spread {self.spread_before:.4g} -> {self.spread_after:.4g}"
-        ended = f"rounds {self.rounds}, {'' if self.converged else 'not '}converged"
+        ended = f"rounds {self.rounds}, {'none moves alone' if self.converged else 'not ended'}"
         scale = "" if self.scale == 1 else f", scale {self.scale:g}"
         mixed = "" if self.mixing is None else f", chains {'in one basin' if self.mixing.one_basin else 'not mixed'}"
         return f"Compact({self.samples} samples, {spread}{scale}, {ended}{mixed})"
@@ -150,7 +150,7 @@ def compact(
         >>> turned = [permute(net, spec, {"g0": np.roll(np.arange(3), k)}) for k in range(4)]
         >>> folded = compact(turned, spec, key=jax.random.key(0))
         >>> folded, folded.total.tolist()
-        (Compact(4 samples, spread 2.236 -> 0, rounds 2, converged), [0, 2, 2, 0])
+        (Compact(4 samples, spread 2.236 -> 0, rounds 2, none moves alone), [0, 2, 2, 0])
     """
     check_key(key)
     paths = frozenset(exclude) | (samples.statistics if isinstance(samples, Fit) else frozenset())

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from ..errors import ConfigError, DataError
-from ..inputs import as_inputs, count_of, describe
+from ..inputs import Inputs, as_inputs, count_of, describe
 from .content import content_of_arrays
 from .normalise import pixels_to_floats, standardise
 
@@ -34,9 +34,9 @@ class Dataset:
         (4, (2,), Dataset('toy', 4 training and 2 test examples of shape (2,), 2 classes))
     """
 
-    x_train: Any  # float32; where nothing was normalised also int32, or a dict of arrays
+    x_train: Inputs  # float32; where nothing was normalised also int32, or a dict of arrays
     y_train: np.ndarray  # int32 labels, or float32 targets of a regression
-    x_test: Any
+    x_test: Inputs
     y_test: np.ndarray
     name: str = "arrays"
     classes: int | None = None  # None for a regression
@@ -66,7 +66,7 @@ class Dataset:
                 f"{describe(self.x_test)}"
             )
 
-    def _inputs(self, x: Any, part: str) -> Any:
+    def _inputs(self, x: Inputs, part: str) -> Inputs:
         if self.normalise != "none":
             x = np.asarray(x)
             if not x.ndim:
@@ -74,7 +74,7 @@ class Dataset:
             return _read_only(x, np.float32)
         return jax.tree.map(lambda leaf: _read_only(leaf, leaf.dtype), as_inputs(x, f"{self.name}: {part}"))
 
-    def transform(self, x: Any) -> Any:
+    def transform(self, x: Inputs) -> Inputs:
         """Returns new raw inputs as the network expects them: prepared as the training set was.
 
         Args:

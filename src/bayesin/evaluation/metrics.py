@@ -11,9 +11,10 @@ selective  accuracy of the examples that are kept when the least certain are lef
 auroc      probability that a score of one set lies above one of another, ties counted half
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from jax.typing import ArrayLike
 from scipy.special import logsumexp
 
 from ..errors import DataError
@@ -44,7 +45,7 @@ class Selective(NamedTuple):
     accuracy: np.ndarray
 
 
-def nll(log_probs: Any, y: Any) -> float:
+def nll(log_probs: ArrayLike, y: ArrayLike) -> float:
     """Returns the mean negative log-probability of the labels.
 
     Example:
@@ -55,7 +56,7 @@ def nll(log_probs: Any, y: Any) -> float:
     return float(-log_probs[np.arange(len(y)), y].mean())
 
 
-def tempered(log_probs: Any, temperature: float) -> np.ndarray:
+def tempered(log_probs: ArrayLike, temperature: float) -> np.ndarray:
     """Returns the log-probabilities p^(1/T), renormalised.
 
     Example:
@@ -66,7 +67,7 @@ def tempered(log_probs: Any, temperature: float) -> np.ndarray:
     return scaled - logsumexp(scaled, axis=1, keepdims=True)
 
 
-def best_temperature(log_probs: Any, y: Any) -> float:
+def best_temperature(log_probs: ArrayLike, y: ArrayLike) -> float:
     """Returns the temperature at which the labels are likeliest, `COLDEST` or `HOTTEST` where none between them is.
 
     The negative log-likelihood is convex in 1/T, so that its slope has one root.
@@ -94,7 +95,7 @@ def best_temperature(log_probs: Any, y: Any) -> float:
     return 1 / float(brentq(slope, 1 / HOTTEST, 1 / COLDEST, xtol=1e-12))  # pyright: ignore[reportArgumentType]
 
 
-def accuracy(probs: Any, y: Any) -> float:
+def accuracy(probs: ArrayLike, y: ArrayLike) -> float:
     """Returns the share of right answers; probabilities or log-probabilities alike.
 
     Example:
@@ -105,7 +106,7 @@ def accuracy(probs: Any, y: Any) -> float:
     return float((probs.argmax(1) == y).mean())
 
 
-def brier(probs: Any, y: Any) -> float:
+def brier(probs: ArrayLike, y: ArrayLike) -> float:
     """Returns the Brier score.
 
     Example:
@@ -116,7 +117,7 @@ def brier(probs: Any, y: Any) -> float:
     return float(((probs - np.eye(probs.shape[1])[y]) ** 2).sum(1).mean())
 
 
-def calibration(probs: Any, y: Any, bins: int = BINS) -> Calibration:
+def calibration(probs: ArrayLike, y: ArrayLike, bins: int = BINS) -> Calibration:
     """Returns confidence, accuracy and count in bins of equal width over the confidence (0, 1].
 
     Example:
@@ -135,7 +136,7 @@ def calibration(probs: Any, y: Any, bins: int = BINS) -> Calibration:
     )
 
 
-def ece(probs: Any, y: Any, bins: int = BINS) -> float:
+def ece(probs: ArrayLike, y: ArrayLike, bins: int = BINS) -> float:
     """Returns the expected calibration error.
 
     Example:
@@ -146,7 +147,7 @@ def ece(probs: Any, y: Any, bins: int = BINS) -> float:
     return float((found.count * np.abs(found.accuracy - found.confidence)).sum() / found.count.sum())
 
 
-def confusion(probs: Any, y: Any) -> np.ndarray:
+def confusion(probs: ArrayLike, y: ArrayLike) -> np.ndarray:
     """Returns the counts of (true class, named class).
 
     Example:
@@ -158,7 +159,7 @@ def confusion(probs: Any, y: Any) -> np.ndarray:
     return np.bincount(y * classes + probs.argmax(1), minlength=classes**2).reshape(classes, classes)
 
 
-def agreement(probs: Any, others: Any) -> float:
+def agreement(probs: ArrayLike, others: ArrayLike) -> float:
     """Returns the share of examples on which two predictions name the same class.
 
     Example:
@@ -169,7 +170,7 @@ def agreement(probs: Any, others: Any) -> float:
     return float((probs.argmax(1) == others.argmax(1)).mean())
 
 
-def total_variation(probs: Any, others: Any) -> float:
+def total_variation(probs: ArrayLike, others: ArrayLike) -> float:
     """Returns the mean total variation distance between two predictions, with its factor ½.
 
     Example:
@@ -180,7 +181,7 @@ def total_variation(probs: Any, others: Any) -> float:
     return float(0.5 * np.abs(probs - others).sum(1).mean())
 
 
-def selective_accuracy(probs: Any, y: Any) -> Selective:
+def selective_accuracy(probs: ArrayLike, y: ArrayLike) -> Selective:
     """Returns the accuracy of the most certain examples, for every number of them; equal confidence is averaged over.
 
     Example:
@@ -196,7 +197,7 @@ def selective_accuracy(probs: Any, y: Any) -> Selective:
     return Selective(count / len(y), np.cumsum(shared[np.sort(group)]) / count)
 
 
-def auroc(inside: Any, outside: Any) -> float:
+def auroc(inside: ArrayLike, outside: ArrayLike) -> float:
     """Returns the probability that a score of `outside` lies above one of `inside`, ties counted half.
 
     Example:
@@ -211,7 +212,7 @@ def auroc(inside: Any, outside: Any) -> float:
     return float(0.5 * (below + up_to) / inside.size)
 
 
-def checked(probs: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+def checked(probs: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """Returns probabilities and labels as arrays that fit each other."""
     probs, y = np.asarray(probs, np.float64), np.asarray(y)
     if probs.ndim != 2 or y.shape != probs.shape[:1] or not len(y):
@@ -223,7 +224,7 @@ def checked(probs: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
     return probs, y
 
 
-def _pair(probs: Any, others: Any) -> tuple[np.ndarray, np.ndarray]:
+def _pair(probs: ArrayLike, others: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     probs, others = np.asarray(probs, np.float64), np.asarray(others, np.float64)
     if probs.ndim != 2 or probs.shape != others.shape or not len(probs):
         raise DataError(f"need two predictions of one shape (examples, classes): {probs.shape} and {others.shape}")

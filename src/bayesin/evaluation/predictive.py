@@ -14,10 +14,10 @@ References: Depeweg et al. 2018 (entropies); Guo et al. 2017 (temperature); Geif
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
 
 import equinox as eqx
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Float
 from scipy.special import logsumexp
 
@@ -50,11 +50,11 @@ class Predictive(eqx.Module):
         """One number for each example, larger where less is known: total entropy, or the std."""
 
     @abstractmethod
-    def log_likelihood(self, y: Any) -> Float[np.ndarray, " examples"]:
+    def log_likelihood(self, y: ArrayLike) -> Float[np.ndarray, " examples"]:
         """Returns the log of the averaged likelihood of every target."""
 
     @abstractmethod
-    def metrics(self, y: Any, *, outside: "Predictive | None" = None) -> dict[str, float]:
+    def metrics(self, y: ArrayLike, *, outside: "Predictive | None" = None) -> dict[str, float]:
         """Returns every score that fits the targets, by name.
 
         Args:
@@ -113,11 +113,11 @@ class ClassPredictive(Predictive):
     def uncertainty(self) -> Float[np.ndarray, " examples"]:
         return self.total_entropy
 
-    def log_likelihood(self, y: Any) -> Float[np.ndarray, " examples"]:
+    def log_likelihood(self, y: ArrayLike) -> Float[np.ndarray, " examples"]:
         _, y = metrics.checked(self.log_probs, y)
         return self.log_probs.astype(np.float64)[np.arange(len(y)), y]
 
-    def metrics(self, y: Any, *, outside: Predictive | None = None) -> dict[str, float]:
+    def metrics(self, y: ArrayLike, *, outside: Predictive | None = None) -> dict[str, float]:
         """Accuracy, NLL, ECE, Brier score, selective accuracy (its mean over all coverages), and with `outside`
         the out-of-distribution AUROC of the total entropy."""
         probs = self.probabilities
@@ -205,16 +205,16 @@ class RealPredictive(Predictive):
         """Returns the central interval that a target lies in with probability `level`: its two ends."""
         return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
 
-    def log_likelihood(self, y: Any) -> Float[np.ndarray, " examples"]:
+    def log_likelihood(self, y: ArrayLike) -> Float[np.ndarray, " examples"]:
         return normal_mixtures.log_density(self._targets(y), self.means, self.stds, self.weights)
 
-    def coverage(self, y: Any, level: float = LEVEL) -> float:
+    def coverage(self, y: ArrayLike, level: float = LEVEL) -> float:
         """Returns the share of targets in the central interval of that probability; `level` where calibrated."""
         # As many comparisons as targets instead of a bisection: y is inside where its probability integral is.
         below = normal_mixtures.cdf(self._targets(y), self.means, self.stds, self.weights)
         return float((np.abs(below - 0.5) <= level / 2).mean())
 
-    def metrics(self, y: Any, *, outside: Predictive | None = None) -> dict[str, float]:
+    def metrics(self, y: ArrayLike, *, outside: Predictive | None = None) -> dict[str, float]:
         """RMSE, NLL, CRPS, coverage of the central 90 % interval, and with `outside` the out-of-distribution AUROC
         of the std."""
         targets = self._targets(y)
@@ -226,7 +226,7 @@ class RealPredictive(Predictive):
         }
         return found | _against(self, outside)
 
-    def _targets(self, y: Any) -> np.ndarray:
+    def _targets(self, y: ArrayLike) -> np.ndarray:
         y, shape = np.asarray(y, np.float64), self.means.shape[1:]
         if y.size != np.prod(shape) or len(y) != shape[0]:
             raise DataError(f"targets have shape {y.shape}, but the prediction (examples, outputs) = {shape}")
@@ -235,7 +235,7 @@ class RealPredictive(Predictive):
         return y.reshape(shape)
 
 
-def fit_temperature(predictive: Predictive, y: Any) -> float:
+def fit_temperature(predictive: Predictive, y: ArrayLike) -> float:
     """Returns the temperature T under which labels are likeliest, for `predictive.at_temperature(T)`.
 
     Fit it on held-out examples, which neither training nor the final scores have seen.

@@ -7,14 +7,13 @@ network convolves.
 """
 
 import time
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from ..inputs import count_of, shapes_of, take
-from ..jaxprs import activation_bytes, has_convolution
+from ..inputs import Inputs, count_of, shapes_of, take
+from ..jaxprs import Apply, activation_bytes, has_convolution
 from ..trees import Tree
 
 ACTIVATION_BUDGET = {"cpu": 256 << 20, "other": 2 << 30}  # bytes
@@ -31,7 +30,7 @@ class ChunkSizes(NamedTuple):
     draws: int
 
 
-def choose_sizes(apply: Callable[..., Any], params: Tree, x: Any, samples: int) -> ChunkSizes:
+def choose_sizes(apply: Apply, params: Tree, x: Inputs, samples: int) -> ChunkSizes:
     """Returns chunk sizes chosen from the activations of the network and the kind of device."""
     kind = _kind()
     count = count_of(x)
@@ -45,9 +44,7 @@ def choose_sizes(apply: Callable[..., Any], params: Tree, x: Any, samples: int) 
     return ChunkSizes(examples, draws)
 
 
-def estimate_seconds(
-    apply: Callable[..., Any], params: Tree, x: Any, *, samples: int, taus: int, exact: bool = False
-) -> float:
+def estimate_seconds(apply: Apply, params: Tree, x: Inputs, *, samples: int, taus: int, exact: bool = False) -> float:
     """Returns how long a barrier over this data will take here, in seconds, compilation not counted.
 
     A rough count of operations where that is short; otherwise one chunk of data is run and timed, so that

@@ -15,13 +15,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import equinox as eqx
-import jax
 import numpy as np
 from jaxtyping import Float, PyTree
 
 from ..errors import SpecError
 from ..posteriors import Posterior, is_posterior
-from ..randomness import PRNGKey, check_key
+from ..randomness import PRNGKey, check_key, generator
 from ..symmetry import Apply, Perms, PermutationSpec, Signs, check_same_function
 from ..trees import Tree
 from .bound import LargestGain
@@ -37,6 +36,8 @@ class Alignment(eqx.Module):
     """Permutations that move `source` onto `target`, and how the search went.
 
     Example:
+        >>> import jax
+        >>> from bayesin import permute
         >>> spec = PermutationSpec.parse({"w": ["2", "g0"]}, {"g0": 3})
         >>> p = {"w": np.array([[1.0, 2.0, 3.0], [6.0, 4.0, 5.0]])}
         >>> found = align(p, permute(p, spec, {"g0": np.array([2, 0, 1])}), spec, key=jax.random.key(0))
@@ -77,13 +78,17 @@ class Alignment(eqx.Module):
         """Units that change their sign, for each group that may."""
         return {group: int((sign < 0).sum()) for group, sign in self.signs.items()}
 
+    @property
+    def ended(self) -> str:
+        """How the search ended, in words; never that it converged without how far from the best that may be."""
+        return f"{'' if self.converged else 'not '}converged, at most {self.gap:.3g} above the best"
+
     def __repr__(self) -> str:
         fell = f"{self.cost} {self.history[0]:.6g} -> {self.objective:.6g}"
         units = f"{sum(self.moved.values())} of {sum(perm.size for perm in self.perms.values())} units moved"
         if self.signs:
             units += f", {sum(self.flipped.values())} flipped"
-        ended = f"{'' if self.converged else 'not '}converged, at most {self.gap:.3g} above the best"
-        return f"Alignment({fell}, {units}, sweeps {self.sweeps}, {ended})"
+        return f"Alignment({fell}, {units}, sweeps {self.sweeps}, {self.ended})"
 
 
 def align(
@@ -130,6 +135,8 @@ def align(
         SymmetryError: `check` found that the function changed, so the spec is wrong for this model.
 
     Example:
+        >>> import jax
+        >>> from bayesin import permute
         >>> spec = PermutationSpec.parse({"w0": ["2", "g0"], "w1": ["g0", "1"]}, {"g0": 3})
         >>> p = {"w0": np.array([[1.0, 2.0, 3.0], [3.0, 1.0, 2.0]]), "w1": np.array([[1.0], [5.0], [9.0]])}
         >>> q = permute(p, spec, {"g0": np.array([2, 0, 1])})
@@ -150,8 +157,8 @@ def align(
     prepared = time.perf_counter() - clock
     searches: list[tuple[str, DescentResult]] = []
     for index, begin in enumerate(starts(spec, key, restarts, init, given_order is not None)):
-        drawn = random_order(spec, jax.random.fold_in(key, index), max_sweeps) if given_order is None else given_order
-        kicks = jax.random.fold_in(key, index) if begin.anchored and similarities.numbers <= KICKED else None
+        drawn = random_order(spec, key, index, max_sweeps) if given_order is None else given_order
+        kicks = generator(key, "kicks", index) if begin.anchored and similarities.numbers <= KICKED else None
         options = {"anchored": begin.anchored, "kicks": kicks}
         searches.append(
             (begin.name, descend(similarities, begin.perms, drawn, relative_tolerance, on_sweep, **options))

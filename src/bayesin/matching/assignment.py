@@ -9,13 +9,13 @@ scipy's otherwise; both are exact, so potentials change the time and never the o
 References: Jonker and Volgenant 1987 (reduction); Bertsekas 1988 (potentials as prices).
 """
 
-from collections.abc import Callable
 from functools import cache
+from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
 
-# Below it a solver needs less time than the reduction. Measured: `benchmarks/assignment.py`.
+# Up to it a solver needs less time than the reduction. Measured: `benchmarks/assignment.py`.
 SMALL = 64
 # Potentials are worth recovering only where the reduction did not already settle most rows. Measured on
 # trained MLPs of width 512: points end above 0.7 and gain nothing, posteriors start at 0.2 and gain 15 times.
@@ -49,7 +49,7 @@ def assign(
     best = similarity.argmax(1)
     if np.bincount(best, minlength=best.size).max() == 1:  # no two rows want the same column
         return Assignment(best, np.zeros(best.size, similarity.dtype))
-    if best.size < SMALL:
+    if best.size <= SMALL:
         return Assignment(_solve(similarity.max() - similarity), np.zeros(best.size, similarity.dtype))
     start = -similarity.mean(0) if potentials is None else potentials
     cost, spare = np.empty((2, *similarity.shape), similarity.dtype) if work is None else work
@@ -72,33 +72,40 @@ def assign_each(similarities: np.ndarray) -> np.ndarray:
     left = np.flatnonzero((np.sort(best, -1) != np.arange(best.shape[-1])).any(-1))
     cost = similarities[left].max(-1, keepdims=True) - similarities[left]
     cost -= cost.min(1, keepdims=True)
-    for index, matrix in zip(left, cost, strict=True):
-        best[index] = _solve(matrix)
+    best[left] = _solve_each(cost)
     return best
 
 
 def solver_name() -> str:
     """Which solver `assign` uses, for reports."""
-    return "scipy" if _lapjvh() is None else "lapx lapjvh"
+    return "scipy" if _lapx() is None else "lapx lapjvh"
 
 
 @cache
-def _lapjvh() -> Callable | None:
-    """`lap` and `lapx` install the same module and overwrite each other; only lapx has this function."""
+def _lapx() -> ModuleType | None:
+    """`lap` and `lapx` install the same module and overwrite each other; only lapx has these solvers."""
     try:
         import lap
     except ImportError:
         return None
-    return getattr(lap, "lapjvh", None)
+    return lap if hasattr(lap, "lapjvh_batch") else None
 
 
 def _solve(cost: np.ndarray) -> np.ndarray:
-    solver = _lapjvh()
-    if solver is not None:
-        return np.asarray(solver(cost, return_cost=False)[1], np.int64)
+    lapx = _lapx()
+    if lapx is not None:
+        return np.asarray(lapx.lapjvh(cost, return_cost=False)[1], np.int64)
     from scipy.optimize import linear_sum_assignment  # a third of the time that importing this module takes
 
     return linear_sum_assignment(cost)[1].astype(np.int64)
+
+
+def _solve_each(costs: np.ndarray) -> np.ndarray:
+    """The same of many at once, (count, n, n), in threads where there are many."""
+    lapx = _lapx()
+    if lapx is not None and len(costs):
+        return np.stack(lapx.lapjvh_batch(costs, return_cost=False)[1])
+    return np.array([_solve(cost) for cost in costs], np.int64).reshape(costs.shape[:2])
 
 
 def _recover(cost: np.ndarray, perm: np.ndarray, work: np.ndarray) -> np.ndarray:

@@ -635,15 +635,12 @@ def tensor_value(cost: Cost, target: Marginals, source: Marginals) -> float:
 
 def squared_distance(first: np.ndarray, second: np.ndarray) -> float:
     """Returns Σ (a − b)², piece by piece: each summed by BLAS in its own precision, all of them in float64."""
-    first, second = first.reshape(-1), second.reshape(-1)
     if first.size <= CHUNK:
-        gap = widened(first) - widened(second)
+        gap = (widened(first) - widened(second)).reshape(-1)
         return float(gap.dot(gap))
-    total = 0.0
-    for start in range(0, first.size, CHUNK):
-        gap = widened(first[start : start + CHUNK]) - widened(second[start : start + CHUNK])
-        total += float(gap @ gap)
-    return total
+    first, second = first.reshape(-1), second.reshape(-1)
+    parts = (slice(start, start + CHUNK) for start in range(0, first.size, CHUNK))
+    return sum(squared_distance(first[part], second[part]) for part in parts)
 
 
 def inner_product(first: np.ndarray, second: np.ndarray) -> float:

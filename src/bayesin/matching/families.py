@@ -23,6 +23,7 @@ from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
 from ..errors import SpecError
@@ -107,9 +108,9 @@ class Structure:
             return own[unit.members[0]]
         return np.ravel_multi_index(tuple(np.broadcast_arrays(*self._sources(unit, own))), unit.sizes).reshape(-1)
 
-    def own(self, perms: Perms, member: str) -> np.ndarray:
+    def own(self, perms: Mapping[str, jax.Array | np.ndarray], member: str) -> np.ndarray:
         """Returns the permutations of a member among those of its group: (*outer members, units)."""
-        return perms[self.members[member].group][self.members[member].at]
+        return np.asarray(perms[self.members[member].group])[self.members[member].at]
 
     def of_family(self, family: str) -> dict[str, Unit]:
         """Returns the units that a family counts, by name."""

@@ -98,7 +98,7 @@ class AlignmentMany(eqx.Module):
 
     def __repr__(self) -> str:
         fell = f"{self.history[0]:.6g} -> {self.objective:.6g}"
-        ended = f"rounds {self.sweeps}, {'' if self.converged else 'not '}converged"
+        ended = f"rounds {self.sweeps}, {'none moves alone' if self.converged else 'not ended'}"
         return f"AlignmentMany({len(self.posteriors)} posteriors, {fell}, {ended})"
 
 
@@ -133,7 +133,7 @@ def align_many(
         >>> p = {"w": np.array([[1.0, 2.0, 3.0], [6.0, 4.0, 5.0]])}
         >>> turned = [permute(p, spec, {"g0": np.roll(np.arange(3), k)}) for k in range(3)]
         >>> align_many(turned, spec, key=jax.random.key(0))
-        AlignmentMany(3 posteriors, 12 -> 0, rounds 1, converged)
+        AlignmentMany(3 posteriors, 12 -> 0, rounds 1, none moves alone)
     """
     check_key(key)
     measure = as_cost(cost)
@@ -142,13 +142,13 @@ def align_many(
     members = _list(posteriors)
     search = _Search(_alike(members), spec, measure, frozenset(exclude), relative_tolerance)
     history = [search.total()]
-    if search.begin(random_order(spec, jax.random.fold_in(key, 0), max_sweeps), history[0]):
+    if search.begin(list(random_order(spec, key, 0, max_sweeps)), history[0]):
         history.append(search.total())
     # One alone has nobody to be aligned to.
     rounds, converged = 0, len(members) == 1
     while rounds < max_sweeps and not converged:
         rounds += 1
-        order = random_order(spec, jax.random.fold_in(key, rounds), max_sweeps)
+        order = list(random_order(spec, key, rounds, max_sweeps))
         moved = sum(search.visit(index, order) for index in range(len(members)))
         converged = moved == 0
         if moved:

@@ -5,7 +5,8 @@ is where the search starts from, where it ends, and the judge of every step too 
 similarity.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -53,10 +54,16 @@ class TensorPair(NamedTuple):
         """Whether an array changes its sign with some of its units."""
         return bool(self.odd) and self.odd[number] and any(self.layout.flips)
 
+    def first(self, count: int) -> "TensorPair":
+        """The pair with the first of its arrays alone."""
+        if count == len(self.target):
+            return self
+        return self._replace(target=self.target[:count], source=self.source[:count], odd=self.odd[:count])
+
     def keeps_constants(self, number: int, place: int | None = None) -> bool:
         """Whether what all places of the target share (or those of one axis) decides nothing: not where signs turn
         it."""
-        return not self.is_odd(number) or (place is not None and not self.layout.flips[place])
+        return not self.odd or not self.is_odd(number) or (place is not None and not self.layout.flips[place])
 
     @property
     def layout(self) -> Layout:
@@ -104,16 +111,20 @@ def pose(
     if flips:
         turned = feature_trees(cost, target, permuted(source, spec, spec.identity(), flips), spec)
     flat = structure.flat(spec.identity(), flips) if flips else {}
+    left_out = exclude | {path for path in means0 if _is_integer(means0[path]) or _is_integer(means1[path])}
     for piece in structure.pieces:
         path = piece.layout.path
-        if path in exclude or _is_integer(means0[path]) or _is_integer(means1[path]):
+        if path in left_out:
             continue
-        ours, theirs = (_marginals(means, stds, piece, dtype) for means, stds in ((means0, stds0), (means1, stds1)))
+        ours, theirs = _marginals(means0, stds0, piece, dtype), _marginals(means1, stds1, piece, dtype)
         check_marginals(cost, ours, path, "target")
         check_marginals(cost, theirs, path, "source")
         ours, theirs = _both_or_none(ours, theirs)
         both = [(a, b) for a, b in zip(ours, theirs, strict=True) if a is not None and b is not None]
         marginals.append(pair_of(piece, both, (True, False)[: len(both)], structure))
+        if plain:  # its features are the marginals, or the means of them
+            features.append(marginals[-1].first(len(cost.features(ours, theirs))))
+            continue
         pairs = feature_pairs(cost, ours, theirs, path)
         odd = odd_features(cost, ours, theirs, pairs, piece.layout)
         pairs += [(piece.of(t[path]), piece.of(s[path])) for t, s in trees]
@@ -122,8 +133,8 @@ def pose(
             features.append(pair_of(piece, pairs, odd, structure))
     given = by_unit(group_similarities(cost, target, source, spec), spec, structure, cost)
     scale = norm0 * norm1 if plain and not wide else sum(map(magnitude, features))
-    arrays = [array for pair in features for array in (*pair.target, *pair.source)]
-    dtype = np.result_type(np.float32, *(arrays or [part.matrix for part in given.values()]))
+    dtypes = {array.dtype for pair in features for array in (*pair.target, *pair.source)}
+    dtype = np.result_type(np.float32, *(dtypes or [part.matrix for part in given.values()]))
     return _finished(Problem(spec, structure, cost, dtype, tuple(features), tuple(marginals), given, scale))
 
 
@@ -148,7 +159,7 @@ def pose_given(spec: PermutationSpec, similarities: Mapping[str, np.ndarray]) ->
 def pair_of(piece: Piece, pairs: Sequence[Pair], odd: tuple[bool, ...], structure: Structure) -> TensorPair:
     """Returns the features of one piece, with twins where units may flip."""
     if not structure.signed:
-        return TensorPair(piece, *(tuple(side) for side in zip(*pairs, strict=True)))
+        return TensorPair(piece, *zip(*pairs, strict=True))
     source = (
         with_twins(theirs, piece.layout, structure.signed, is_odd)
         for (_, theirs), is_odd in zip(pairs, odd, strict=True)
@@ -180,11 +191,12 @@ def objective(problem: Problem, perms: Perms, signs: Signs | None = None) -> flo
 
 def objective_of_flat(problem: Problem, flat: FlatPerms) -> float:
     """Returns the same from the permutation of every unit."""
-    skip = unmoved(problem, flat)
-    return _of_groups(problem, flat) + sum(
-        _cost(problem, pair.target, [gather(array, pair.layout, flat, skip) for array in pair.source])
-        for pair in _compared(problem)
-    )
+    skip, total = unmoved(problem, flat), _of_groups(problem, flat)
+    for pair in _compared(problem):
+        stays = skip.issuperset(pair.layout.present)
+        source = pair.source if stays else [gather(array, pair.layout, flat, skip) for array in pair.source]
+        total += _cost(problem, pair.target, source)
+    return total
 
 
 def objective_of_moved(problem: Problem, flat: FlatPerms, moved: Posterior | Tree) -> float:
@@ -233,7 +245,8 @@ def gain_of_units(problem: Problem, unit: str, flat: FlatPerms, new: np.ndarray)
 
 def norm(array: np.ndarray) -> float:
     """Returns the Euclidean norm of all entries."""
-    return _square(array) ** 0.5
+    with np.errstate(over="ignore"):  # whoever asks refuses what is not finite
+        return _square(array) ** 0.5
 
 
 def sum_bound(matrix: np.ndarray) -> float:
@@ -259,12 +272,13 @@ def _host_arrays(posterior: Posterior | Tree, spec: PermutationSpec, role: str) 
     paths = _fitting_paths(trees[0], spec)
     flats = [dict(zip(paths, map(np.asarray, jax.tree.leaves(tree)), strict=True)) for tree in trees]
     total = 0.0
-    for path, leaf in (item for flat in flats for item in flat.items() if not _is_integer(item[1])):
-        square = _square(leaf)
-        total += square
-        if not np.isfinite(square) and not np.isfinite(leaf).all():  # a finite sum means finite entries
-            what = "NaN" if np.isnan(leaf).any() else "an infinity"
-            raise PosteriorError(f"'{path}' of the {role} holds {what}; the fit that wrote it has diverged")
+    with np.errstate(over="ignore"):  # what is not finite is refused
+        for path, leaf in (item for flat in flats for item in flat.items() if not _is_integer(item[1])):
+            square = _square(leaf)
+            total += square
+            if not math.isfinite(square) and not np.isfinite(leaf).all():  # a finite sum means finite entries
+                what = "NaN" if np.isnan(leaf).any() else "an infinity"
+                raise PosteriorError(f"'{path}' of the {role} holds {what}; the fit that wrote it has diverged")
     for path, std in flats[1].items() if len(flats) > 1 else ():
         if std.min(initial=0) < 0:
             raise PosteriorError(f"the std of '{path}' of the {role} is negative; pass stds, not their logarithms")
@@ -288,18 +302,18 @@ def _fitting_paths(tree: Tree, spec: PermutationSpec) -> list[str]:
 def _marginals(means: Flat, stds: Flat | None, piece: Piece, dtype: np.dtype | None) -> Marginals:
     """One piece of both trees, in their own precision where no other is asked for."""
 
-    def array_of(flat: Flat) -> np.ndarray:
-        array = piece.of(flat[piece.layout.path])
-        return array if dtype is None else array.astype(np.result_type(array, dtype), copy=False)
+    arrays = [piece.of(flat[piece.layout.path]) for flat in ((means,) if stds is None else (means, stds))]
+    if dtype is not None:
+        arrays = [array.astype(np.result_type(array, dtype), copy=False) for array in arrays]
+    return as_marginals(arrays)
 
-    return Marginals(array_of(means), None if stds is None else array_of(stds))
 
-
-def _both_or_none(*sides: Marginals) -> list[Marginals]:
+def _both_or_none(first: Marginals, second: Marginals) -> tuple[Marginals, Marginals]:
     """A point is a Gaussian with zero std where the other is a Gaussian."""
-    if all(side.std is None for side in sides):
-        return list(sides)
-    return [Marginals(m.mean, _zeros(m.mean) if m.std is None else m.std) for m in sides]
+    if (first.std is None) == (second.std is None):
+        return first, second
+    first, second = (m if m.std is not None else m._replace(std=_zeros(m.mean)) for m in (first, second))
+    return first, second
 
 
 def _zeros(like: np.ndarray) -> np.ndarray:
@@ -342,12 +356,12 @@ def _finished(problem: Problem) -> Problem:
     return problem._replace(given=given, scale=scale)
 
 
-def _compared(problem: Problem) -> Iterator[TensorPair]:
+def _compared(problem: Problem) -> tuple[TensorPair, ...]:
     """The pairs that the cost is computed from: the tensors where it has a value of its own, else the features."""
-    return iter(problem.marginals if hasattr(problem.cost, "value") else problem.features)
+    return problem.marginals if hasattr(problem.cost, "value") else problem.features
 
 
-def _cost(problem: Problem, target: tuple[np.ndarray, ...], source: list[np.ndarray]) -> float:
+def _cost(problem: Problem, target: Sequence[np.ndarray], source: Sequence[np.ndarray]) -> float:
     if hasattr(problem.cost, "value"):
         return tensor_value(problem.cost, as_marginals(target), as_marginals(source))
     return sum(map(squared_distance, target, source))
@@ -371,7 +385,6 @@ def _is_integer(array: np.ndarray) -> bool:
 
 
 def _square(array: np.ndarray) -> float:
-    """Σ x² in at least single precision, without a warning where it overflows."""
+    """Σ x² in at least single precision."""
     flat = widened(array.reshape(-1))
-    with np.errstate(over="ignore"):  # whoever asks refuses what is not finite
-        return float(flat.dot(flat))
+    return float(flat.dot(flat))

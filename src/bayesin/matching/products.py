@@ -8,14 +8,13 @@ Tensors too many to stay there are sent again at every visit, in the precision t
 """
 
 import math
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .costs import widened
 from .problem import Problem, TensorPair
 
 # Multiplications of a sweep from which an accelerator is used. Measured on an H200: its programs take some twenty
@@ -64,27 +63,33 @@ def stack(side: str, pairs: list[TensorPair], groups: tuple[str, ...], block: "B
     Its axes are (rest, places) for one unit and (places of the first, rest, places of the last) for two. Features are
     centred over the units, except where signs turn them.
     """
-    pieces = [
-        (array, pair.layout, pair.keeps_constants(number))
-        for pair in pairs
-        for number, array in enumerate(getattr(pair, side))
-    ]
-    units = [pieces[0][0].shape[pairs[0].layout.groups.index(group)] for group in groups]
-    rest = sum(array.size for array, _, _ in pieces) // math.prod(units)
-    out = block.array((*units[:-1], rest, units[-1]))
-    into = out.swapaxes(0, -2)  # the axis of the rest first
-    at = 0
-    for array, layout, is_free in pieces:
-        places = [layout.groups.index(group) for group in groups]
-        others = [axis for axis in range(array.ndim) if axis not in places]
-        rows = widened(array.transpose([*others, *places]).reshape(-1, *units))
-        if is_free:
-            total = np.add.reduce(rows, tuple(range(1, rows.ndim)), keepdims=True)
-            np.subtract(rows, total * rows.dtype.type(1 / rows[0].size), out=into[at : at + len(rows)])
-        else:
-            into[at : at + len(rows)] = rows
-        at += len(rows)
+    arrays = [array for pair in pairs for array in getattr(pair, side)]
+    units = [arrays[0].shape[pairs[0].layout.groups.index(group)] for group in groups]
+    out = block.array((*units[:-1], sum(array.size for array in arrays) // math.prod(units), units[-1]))
+    at, turned = 0, []
+    for pair in pairs:
+        order, place = _rest_between(pair.layout.groups, groups)
+        for number, array in enumerate(getattr(pair, side)):
+            seen = array.transpose(order)
+            end = at + math.prod(seen.shape[place:-1])
+            out[..., at:end, :].reshape(seen.shape)[...] = seen
+            if not pair.keeps_constants(number):
+                turned.append(slice(at, end))
+            at = end
+    # The mean of each row of the rest over all units: one axis after the other is several times as fast as both.
+    sums = np.add.reduce(np.add.reduce(out, 0) if len(units) == 2 else out, -1, keepdims=True)
+    for rows in turned:
+        sums[rows] = 0
+    out -= sums * sums.dtype.type(1 / math.prod(units))
     return out
+
+
+@lru_cache(maxsize=1024)
+def _rest_between(factors: tuple[str | None, ...], groups: tuple[str, ...]) -> tuple[tuple[int, ...], int]:
+    """The order of axes with the last group behind the rest and another one before it, and where the rest begins."""
+    *first, last = (factors.index(group) for group in groups)
+    rest = (axis for axis in range(len(factors)) if axis != last and axis not in first)
+    return (*first, *rest, last), len(first)
 
 
 class Block:

@@ -19,20 +19,20 @@ fixed axes inwards, and a tensor is evidence only once all its other units are s
 rest on what no permutation can change. It counts as one step, and is taken back if the objective did not fall.
 
 Two networks that have little in common have many local minima of nearly the same height. A search that ends in one
-may go on by kicks: a family is thrown at random, its neighbours are solved, then itself and all that moves; what did
-not lower the objective is taken back, what did counts as one step.
+may go on by kicks: half of the units of a family are thrown at random, its neighbours are solved, then itself and all
+that moves; what did not lower the objective is taken back, what did counts as one step.
 """
 
 import time
-import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain, count
 from typing import NamedTuple, ParamSpec, TypeVar
 
 import jax
 import numpy as np
 
 from ..errors import ConfigError
-from ..randomness import generator
+from ..randomness import PRNGKey, generator
 from ..symmetry import Perms, PermutationSpec, Signs, gather
 from .costs import widened
 from .families import FlatPerms
@@ -46,6 +46,7 @@ PLANTED = 0.5  # of the objective at the start: below it, what the two have in c
 MOST_RESTARTS = 10_000
 MOST_SWEEPS = 100_000  # for which an order is drawn before the search
 KICKED = 20  # sweeps at most after a kick; where they do not suffice it is judged as it stands
+PATIENCE = 5  # times the steps of the search before them that all kicks together may take
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -107,15 +108,15 @@ def descend(
     on_sweep: Callable[[Sweep], None] | None = None,
     potentials: dict[str, np.ndarray] | None = None,
     anchored: bool = False,
-    kicks: jax.Array | None = None,
+    kicks: np.random.Generator | None = None,
     init_signs: Signs | None = None,
 ) -> DescentResult:
     """Runs sweeps in the given order until none helps or the order is used up.
 
     `potentials` of an earlier search on a similar problem make this one faster; they are updated in place. With
     `anchored`, the first sweep settles the families in the order of their evidence, and takes the place of the first
-    one of `order`. With `kicks`, a key, a search that has converged without finding what was planted goes on:
-    families are thrown at random, and their neighbourhoods solved again, in about as many steps as the search took.
+    one of `order`. With `kicks`, a search that has converged without finding what was planted goes on: families are
+    thrown at random, and their neighbourhoods solved again, in about twice as many steps as the search took.
     """
     search = _Search(similarities, init, init_signs, {} if potentials is None else potentials, relative_tolerance)
     start, used = search.value, []
@@ -131,13 +132,14 @@ def descend(
         # Only once converged: a kick leaves nothing unsolved behind it, and would forget families that are still to
         # be solved.
         if kicks is not None and not search.unsolved and search.value > PLANTED * start:
-            search.kick_all(generator(kicks, "kicks"))
+            search.kick_all(kicks)
             kicks = None
         if on_sweep is not None:
             here = search.perms_now()
             moved = sum(int((perm != before[group]).sum()) for group, perm in here.items())
             on_sweep(Sweep(len(used), search.value, moved, here))
-    perms, gains, converged = search.perms, tuple(search.gains), not search.unsolved
+    perms: Perms = {**search.perms}
+    gains, converged = tuple(search.gains), not search.unsolved
     signs = search.structure.signs(search.flat, search.problem.spec)
     return DescentResult(perms, start, gains, len(used), converged, tuple(used), search.seconds, signs, search.flat)
 
@@ -148,12 +150,9 @@ def starts(spec: PermutationSpec, key: jax.Array, count: int, init: Perms | None
     An order that was given is followed from the first sweep on, so that implementations can be compared: then no
     start is anchored.
     """
-    known = [Start("anchored", spec.identity(), True)] * (not has_order)
-    known = (
-        [Start("init", init, False), *known]
-        if init is not None
-        else [*known, Start("identity", spec.identity(), False)]
-    )
+    identity = spec.identity()
+    known = [Start("anchored", identity, True)] * (not has_order)
+    known = [Start("init", init, False), *known] if init is not None else [*known, Start("identity", identity, False)]
     drawn = [Start(f"random {n}", spec.random(jax.random.fold_in(key, n + 1)), False) for n in range(1, count)]
     return [*known, *drawn][:count]
 
@@ -165,12 +164,11 @@ def check_effort(restarts: int, max_sweeps: int) -> None:
             raise ConfigError(f"{name} is from 1 to {most:,}, not {value:,}")
 
 
-def random_order(spec: PermutationSpec, key: jax.Array, sweeps: int) -> list[tuple[str, ...]]:
-    """Returns the groups in a fresh random order for each sweep."""
-    groups = list(spec.sizes)
-    # One call to JAX for all sweeps; rows of random numbers are sorted rather than lists shuffled.
-    draws = jax.random.uniform(jax.random.fold_in(key, zlib.crc32(b"order")), (sweeps, len(groups)))
-    return [tuple(groups[i] for i in np.argsort(row, kind="stable")) for row in np.asarray(draws)]
+def random_order(spec: PermutationSpec, key: PRNGKey, index: int, sweeps: int) -> Iterator[tuple[str, ...]]:
+    """Yields the groups in a fresh random order for each sweep; `index` chooses one of many streams of the key."""
+    groups, draws = list(spec.sizes), generator(key, "order", index)
+    for _ in range(sweeps):
+        yield tuple(groups[at] for at in draws.permutation(len(groups)))
 
 
 class _Search:
@@ -188,7 +186,7 @@ class _Search:
         self.problem = similarities.problem
         self.structure = self.problem.structure
         self.units = {family: similarities.units_of(family) for family in self.structure.families}
-        self.neighbours = _neighbours(self.problem)
+        self.neighbours = _neighbours(similarities)
         self.work: dict[int, np.ndarray] = {}
         self.seconds = {"similarity": 0.0, "assignment": 0.0, "objective": 0.0}
         self.gains: list[float] = []
@@ -249,31 +247,54 @@ class _Search:
         return families
 
     def kick_all(self, draws: np.random.Generator) -> None:
-        """Kicks families, in random order and each at most once, and keeps what lowers the objective.
+        """Kicks families at random, those with the fewest neighbours first, and keeps what lowers the objective.
 
-        No kick is begun after all of them together took as many steps as the search before them.
+        They end when as many steps as the search took before them have found nothing.
         """
-        families, end = [f for f in self.neighbours if self.units[f] and self.neighbours[f] - {f}], 2 * self.solved
-        for family in draws.permutation(families):
-            if self.solved >= end:
+        families, took = self._worth_a_kick(), self.solved
+        end, found = (1 + PATIENCE) * took, took
+        orders = (draws.permutation(families) for _ in count())
+        rounds = (sorted(order, key=lambda family: len(self.neighbours[family])) for order in orders)
+        for family in chain.from_iterable(rounds) if families else ():
+            if self.solved >= min(found + took, end):
                 break
-            before, flat, value, count = self.perms_now(), self.flat.copy(), self.value, len(self.gains)
+            before, flat, value, steps = self.perms_now(), self.flat.copy(), self.value, len(self.gains)
             # The sweeps in a kick count what they gained from a state that was thrown up; of all that only the
             # difference to where the search stood is a gain, and one step.
             self._kick(str(family), draws)
-            del self.gains[count:]
+            del self.gains[steps:]
             self.value = value
             gain = value - self.objective()
             if gain > self.floor:
                 self.count(gain)
+                found = self.solved
             else:
                 self.perms, self.flat = before, flat
 
+    def _worth_a_kick(self) -> list[str]:
+        """Families whose neighbourhood can settle otherwise while the rest of the network stays.
+
+        With one neighbour a family returns to where it was. A stream, on most of whose numbers hang families that
+        have no other neighbour, takes all of them along: that is a new search, and costs as much.
+        """
+        others = {family: near - {family} for family, near in self.neighbours.items() if self.units[family]}
+        leaves = {family for family, near in others.items() if len(near) < 2}
+        units = self.structure.units
+        hanging = {name for name, unit in units.items() if unit.family in leaves}
+
+        def shared(family: str, names: set[str]) -> float:
+            return self._evidence(family, names) - self._evidence(family, set())
+
+        inner = (family for family in others if family not in leaves)
+        return [family for family in inner if 2 * shared(family, hanging) <= shared(family, set(units))]
+
     def _kick(self, family: str, draws: np.random.Generator) -> None:
-        """Throws a family at random; its neighbours follow, then itself, then all that it takes."""
-        names = self.structure.families[family]
-        # `permuted` shuffles the rows of an indexed group independently; `permutation` would keep them together.
-        own = {name: draws.permuted(self.structure.own(self.perms, name), axis=-1) for name in names}
+        """Throws half of a family at random; its neighbours follow, then itself, then all that it takes."""
+        own = {name: self.structure.own(self.perms, name).copy() for name in self.structure.families[family]}
+        for perm in own.values():
+            places = draws.permutation(perm.shape[-1])[: max(2, perm.shape[-1] // 2)]
+            # `permuted` shuffles the rows of an indexed group independently; `permutation` would keep them together.
+            perm[..., places] = draws.permuted(perm[..., places], axis=-1)
         self.take(self._as_step(family, own, {}))
         self.unsolved = self.neighbours[family] | {family}
         # A set of names has another order in every process, since Python salts their hashes.
@@ -543,21 +564,21 @@ def _dot(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return (first * second).sum(-1)
 
 
-def _neighbours(problem: Problem) -> dict[str, set[str]]:
+def _neighbours(similarities: Similarities) -> dict[str, set[str]]:
     """Families whose step depends on this one; one with several axes of a tensor, or with members side by side on one
     axis, is its own neighbour."""
-    units = problem.structure.units
-    result: dict[str, set[str]] = {family: set() for family in problem.structure.families}
-    for pair in problem.features:
-        present = [units[unit].family for unit in pair.layout.present]
-        for family in set(present):
-            rest = list(present)
+    units = similarities.problem.structure.units
+    result: dict[str, set[str]] = {family: set() for family in similarities.problem.structure.families}
+    for name, kinds in similarities.tensors.items():
+        family = units[name].family
+        result[family] |= {units[other].family for other in kinds.coupled}
+        for pair in kinds.general:
+            rest = [units[other].family for other in pair.layout.present]
             # Once: a family that stands on two axes stays in the rest, and so becomes its own neighbour.
             rest.remove(family)
             result[family] |= set(rest)
         # A name with a plus is of units of several members on one axis: each sees the others as fixed, so that one
         # step need not be the last.
-        beside = [units[unit].family for unit in pair.layout.present if "+" in unit]
-        for family in beside:
+        if "+" in name:
             result[family].add(family)
     return result

@@ -3,18 +3,21 @@
 from collections.abc import Callable, Collection
 from typing import Any
 
+import jax
+
 from ..errors import ModelError
+from ..jaxprs import Apply
 from ..trees import Tree, path_of
-from .model import Keys, Model, Role, adapt, is_array, is_floating
+from .model import ApplyTrain, Keys, Model, Role, adapt, is_array, is_floating
 
 
 def from_functions(
-    init: Callable[[Any], Tree],
-    apply: Callable[[Tree, Any], Any],
+    init: Callable[[jax.Array], Tree],
+    apply: Apply,
     *,
     statistics: Collection[str] = (),
     name: str = "the model",
-    apply_train: Callable[[Tree, Any, Any], tuple[Any, Tree]] | None = None,
+    apply_train: ApplyTrain | None = None,
 ) -> Model:
     """Returns the `Model` of `init(key) -> params` and `apply(params, x) -> logits`.
 

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 
 from ..errors import BayesinError, ModelError, first_line
+from ..inputs import Inputs
 from ..jaxprs import Apply
 from ..trees import Tree, flatten, path_of, unflatten
 
@@ -32,7 +33,7 @@ Role = Literal["parameter", "statistic", "static"]
 Keys = tuple[Any, ...]  # the key path of a leaf, as JAX reports it
 
 
-ApplyTrain = Callable[[Tree, Any, jax.Array], tuple[Any, Tree]]  # (params, x, key) -> (logits, params)
+ApplyTrain = Callable[[Tree, Inputs, jax.Array], tuple[Tree, Tree]]  # (params, x, key) -> (logits, params)
 
 # Options of a call that switch between training and evaluation in the libraries of the field, as training wants them.
 SWITCHES = {

@@ -325,7 +325,9 @@ def load_alignment(path: Path | str) -> StoredAlignment:
     spec = _read_spec(path, strings)
     if spec is None:
         raise ArtifactError(f"{path}: an alignment without its spec")
-    signs = {name.removeprefix("signs/"): arrays.pop(name) for name in list(arrays) if name.startswith("signs/")}
+    signs: Signs = {
+        name.removeprefix("signs/"): arrays.pop(name) for name in list(arrays) if name.startswith("signs/")
+    }
     (perms,) = _split(path, arrays, "alignment").values() if arrays else ({},)
     try:
         spec.check_perms(perms)

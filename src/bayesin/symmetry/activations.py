@@ -295,7 +295,7 @@ def _followers(apply: Apply, params: Tree, x: Any, spec: PermutationSpec, key: j
     before, shuffled = [_numbers(value) for value in run(params, x)], spec.random(key)
     found = {}
     for group, size in spec.sizes.items():
-        perm = shuffled[group]
+        perm = np.asarray(shuffled[group])
         perm = np.roll(perm, 1, -1) if (perm == np.arange(size)).all() else perm
         after = run(permute(params, spec, {**spec.identity(), group: perm}), x)
         axes = [_axes(value, _numbers(moved), perm) for value, moved in zip(before, after, strict=True)]

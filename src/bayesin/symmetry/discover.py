@@ -18,6 +18,7 @@ import jax
 from jax.interpreters.partial_eval import dce_jaxpr
 
 from ..errors import LeftBehindWarning
+from ..inputs import Inputs
 from ..jaxprs import Apply, check_arrays, interpret, statistics_of, trace
 from ..trees import Tree
 from .factors import (
@@ -48,7 +49,7 @@ UNUSED = "does not reach the output"
 WALKS = 4  # each begins with the parts that the one before told apart
 MOST_PARTS = 256
 
-Output = Callable[[Any], Any] | str | int | None  # what of a result is meant
+Output = Callable[[Tree], Tree] | str | int | None  # what of a result is meant
 
 Template = tuple["int | tuple[Template, ...]", ...]  # sizes of the factors that an axis starts with; a tuple is a sum
 
@@ -56,10 +57,10 @@ Template = tuple["int | tuple[Template, ...]", ...]  # sizes of the factors that
 def discover(
     apply: Apply,
     params: Tree,
-    x: Any,
+    x: Inputs,
     *,
     output: Output = None,
-    modes: Sequence[tuple[Apply, Any]] = (),
+    modes: Sequence[tuple[Apply, Inputs]] = (),
     signs: bool = False,
     scales: bool = False,
 ) -> PermutationSpec:

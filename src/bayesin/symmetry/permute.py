@@ -457,17 +457,19 @@ class _Action(NamedTuple):
     perms: Perms
     signs: Signs  # without those that change nothing
     skip: frozenset[str]
+    traced: frozenset[str]  # groups of which nothing is known yet
 
     @classmethod
-    def of(cls, perms: Perms, signs: Signs) -> "_Action":
+    def of(cls, perms: Perms, signs: Signs, skip: frozenset[str] | None = None) -> "_Action":
         """The action, with what it leaves as it is."""
         # Signs of one are dropped here, once, rather than multiplied into every tensor.
         changing = {g: sign for g, sign in signs.items() if isinstance(sign, Tracer) or (sign != 1).any()}
-        return cls(perms, changing, identity_groups(perms))
+        traced = frozenset(g for part in (perms, changing) for g, value in part.items() if isinstance(value, Tracer))
+        return cls(perms, changing, identity_groups(perms) if skip is None else skip, traced)
 
     def leaves(self, piece: Layout) -> bool:
         """Whether a piece stays as it is."""
-        return set(piece.present) <= self.skip and not any(group in self.signs for _, group, _ in piece.flipped)
+        return self.skip.issuperset(piece.present) and not any(group in self.signs for _, group, _ in piece.flipped)
 
     def leaves_all(self, pieces: tuple[Layout, ...]) -> bool:
         """Whether all pieces of a leaf do."""
@@ -491,8 +493,7 @@ class _Action(NamedTuple):
 
     def is_traced(self, pieces: tuple[Layout, ...]) -> bool:
         """Whether what moves these pieces is not known yet."""
-        present = {group for piece in pieces for group in piece.present}
-        return any(isinstance(part.get(group), Tracer) for group in present for part in (self.perms, self.signs))
+        return bool(self.traced) and not all(self.traced.isdisjoint(piece.present) for piece in pieces)
 
 
 def _move(leaf: Any, pieces: tuple[Layout, ...], action: _Action) -> Any:
@@ -521,7 +522,7 @@ def _move_each(leaf: Any, pieces: tuple[Layout, ...], action: _Action) -> Any:
     mine = action.among(pieces)
 
     def move(member: Any, perms: Perms, signs: Signs) -> Any:
-        return _move(member, pieces, _Action(perms, signs, mine.skip))
+        return _move(member, pieces, _Action.of(perms, signs, mine.skip))
 
     if not _on_host(leaf, pieces, mine):
         return jax.vmap(move)(jnp.asarray(leaf), mine.perms, mine.signs)

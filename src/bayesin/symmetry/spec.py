@@ -27,16 +27,17 @@ from typing import Any
 import jax
 import numpy as np
 from jax.core import Tracer
+from jaxtyping import Integer, Num
 
 from ..errors import ArtifactError, SpecError
 from ..json_files import read_json, write_json
 from ..randomness import generator
 from ..trees import Tree, flatten
 
-Perms = dict[str, Any]  # {group: integer array of `spec.perm_shape(group)`}; gather convention new[i] = old[perm[i]]
-Signs = dict[
-    str, Any
-]  # {group of `spec.signed`: 1 and −1, of `spec.perm_shape(group)`}; new[i] = sign[i] old[perm[i]]
+# {group: whole numbers, of the shape `spec.perm_shape(group)`}; gather convention new[i] = old[perm[i]]
+Perms = dict[str, Integer[jax.Array | np.ndarray, "..."]]
+# {group of `spec.signed`: 1 and −1, of the same shape}; new[i] = sign[i] old[perm[i]]
+Signs = dict[str, Num[jax.Array | np.ndarray, "..."]]
 
 MOST_GROUPS = 1 << 12  # a file may name any number, and work grows with it; deep networks have hundreds
 MOST_FACTORS = 32  # of one piece of a parameter; each becomes an axis of an array, of which numpy has no more

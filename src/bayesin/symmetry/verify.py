@@ -107,7 +107,7 @@ def verify(
     for trial in range(trials):
         trial_key = jax.random.fold_in(key, trial)
         draw = _Draw(run, params, x, trial_key)
-        alone = {g: _some_moved(generator(trial_key, "alone", g), spec.perm_shape(g)) for g in spec.sizes}
+        alone: Perms = {g: _some_moved(generator(trial_key, "alone", g), spec.perm_shape(g)) for g in spec.sizes}
         for perms in (spec.random(trial_key), alone):
             gap = draw.gap(spec, perms)
             worst = max(worst, gap)
@@ -257,7 +257,9 @@ class _Draw:
 
 def _check_multipliers(draw: _Draw, spec: PermutationSpec, key: jax.Array, tolerance: float) -> float:
     """The largest change under random signs, with random permutations, and under random scales."""
-    signs = {group: _some_flipped(generator(key, "signs", group), spec.perm_shape(group)) for group in spec.signed}
+    signs: Signs = {
+        group: _some_flipped(generator(key, "signs", group), spec.perm_shape(group)) for group in spec.signed
+    }
     scales = {
         name: np.exp(generator(key, "scales", name).uniform(-0.7, 0.7, spec.perm_shape(group)))
         for name, group in spec.scaled.items()
@@ -271,7 +273,7 @@ def _check_multipliers(draw: _Draw, spec: PermutationSpec, key: jax.Array, toler
             gap = (
                 draw.gap(spec, spec.identity(), {name: value})
                 if what == "signs"
-                else draw.gap_of_scales(spec, {name: value})
+                else draw.gap_of_scales(spec, {name: np.asarray(value)})
             )
             if gap > tolerance:
                 whose = f"the signs of group '{name}'" if what == "signs" else f"the scale '{name}'"

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, overload
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from ...errors import ArtifactError, ConfigError
 from ...files import remove_leftovers
@@ -99,7 +100,7 @@ class Draws:
             raise IndexError(f"draw {index} of {len(self)}")
         return jax.tree.map(lambda leaf: leaf[0], self.take(np.array([index % len(self)])))
 
-    def take(self, indices: Any) -> Tree:
+    def take(self, indices: ArrayLike) -> Tree:
         """Returns the draws with these numbers as one stack, in their order; each file is read once."""
         indices = np.asarray(indices)
         chain, draw = np.divmod(indices, self.per_chain)

@@ -282,10 +282,9 @@ def _how(measured: MeasuredPair) -> str:
     if measured.aligned is None:
         return ""
     search = measured.aligned.alignment
-    ended = "converged" if search.converged else "not converged"
     groups = len(measured.pair.spec.sizes)
     return (
         f"{groups} group{'s' * (groups != 1)} of interchangeable units. The search visits one after the other and "
         f"solves each step exactly, as an assignment problem; the best start was '{search.start}': {search.sweeps} "
-        f"sweep{'s' * (search.sweeps != 1)}, {ended}."
+        f"sweep{'s' * (search.sweeps != 1)}, {search.ended}."
     )

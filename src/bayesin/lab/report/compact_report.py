@@ -164,7 +164,7 @@ def _summary(report: CompactReport) -> list[dict[str, str]]:
 
 def _how(compacted: Compact) -> str:
     passes = "one pass" if compacted.rounds == 1 else f"{compacted.rounds} passes"
-    ended = "converged" if compacted.converged else "stopped before it converged"
+    ended = "ended where no sample moves alone" if compacted.converged else "stopped while samples still moved"
     return (
         "Every sample was moved onto one reference by permuting its units; mean and standard deviations were taken "
         f"afterwards. The search took {passes} over the samples and {ended}."

@@ -74,12 +74,13 @@ def _summary(demo: Demo) -> list[dict[str, str]]:
 
 def _how(demo: Demo) -> str:
     groups = ", ".join(f"{name} with {size} units" for name, size in demo.spec.sizes.items())
-    search, ended = demo.alignment, "converged" if demo.alignment.converged else "not converged"
+    search = demo.alignment
     return (
         f"The groups of interchangeable units were found from the network's own computation ({groups}) and checked. "
         "The search visits one group after the other and solves each step exactly, as an assignment problem on the "
         "means and standard deviations of all weights that the units touch. "
-        f"Of {demo.settings.restarts} starts the best is shown ({search.start}): {search.sweeps} sweeps, {ended}."
+        f"Of {demo.settings.restarts} starts the best is shown ({search.start}): {search.sweeps} sweeps, "
+        f"{search.ended}."
     )
 
 

@@ -6,7 +6,6 @@ aligned to the first, both paths measured, and everything drawn on one page that
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import jax
 
@@ -15,6 +14,8 @@ from ...errors import ConfigError, DataError, ModelError
 from ...inputs import take
 from ...likelihoods import Categorical, LikelihoodLike, as_likelihood
 from ...models import Model
+from ...posteriors import Posterior
+from ...trees import Tree
 from ..runs import (
     CHECKED,
     Clock,
@@ -32,8 +33,8 @@ IMAGES = 10  # test images on the page, one of each class
 
 
 def report(
-    first: Any,
-    second: Any,
+    first: Posterior | Tree,
+    second: Posterior | Tree,
     model: Model,
     data: Dataset,
     folder: Path | str,
