@@ -7,7 +7,7 @@ are likeliest, averaged over draws.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import jax
 import numpy as np
@@ -56,10 +56,11 @@ def fit_scale(
         >>> fit_scale(wide, lambda p, x: x @ p["w"], (x, np.array([1, 1, 1, 1])), key=jax.random.key(0))
         0.0
     """
-    if isinstance(posterior, Fit):
-        posterior, likelihood = posterior.posterior, likelihood or posterior.likelihood
     if not scales:
         raise ConfigError("scales= is empty; give some numbers to choose among")
+    if isinstance(posterior, Fit):
+        likelihood = posterior.likelihood if likelihood is None else likelihood
+        posterior = cast(Folded, posterior.posterior)
     losses = losses_of_scales(posterior, model, data, scales, key=key, samples=samples, likelihood=likelihood)
     return min(losses, key=lambda scale: losses[scale])
 
