@@ -81,7 +81,7 @@ def some_inputs(x: Any) -> Inputs:
     """
     x = {name: some_inputs(part) for name, part in x.items()} if isinstance(x, dict) else np.asarray(x)
     counts = {len(leaf) if leaf.ndim else 0 for leaf in jax.tree.leaves(x)}
-    if len(counts) != 1 or min(counts) < 2:
+    if len(counts) != 1 or min(counts) < 2 or getattr(x, "ndim", 2) < 2:  # of one array every example has an axis
         raise DataError(f"need two or more inputs, batch first, not {describe(x)} of {sorted(counts)} examples")
     return x
 

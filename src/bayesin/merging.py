@@ -32,6 +32,7 @@ class Merged(eqx.Module):
     """One posterior in place of several, and what it was made of.
 
     Example:
+        >>> import numpy as np
         >>> spec = PermutationSpec.parse({"w": ["2", "g0"]}, {"g0": 3})
         >>> w = np.array([[1.0, 2.0, 3.0], [3.0, 1.0, 2.0]])
         >>> merged = merge([{"w": w}, {"w": w[:, ::-1]}], spec, key=jax.random.key(0))
@@ -81,6 +82,7 @@ def merge(
         PosteriorError: fewer than two, or others than Gaussians and points.
 
     Example:
+        >>> import numpy as np
         >>> from bayesin import permute
         >>> spec = PermutationSpec.parse({"b0": ["g0"], "w0": ["2", "g0"], "w1": ["g0", "1"]}, {"g0": 3})
         >>> net = {"b0": np.zeros(3), "w0": np.array([[1.0, 2, 3], [3, 1, 2]]), "w1": np.array([[1.0], [5], [9]])}
