@@ -12,6 +12,7 @@ from .download import fetch as fetch
 from .folders import Found as Found
 from .folders import home as home
 from .folders import locate as locate
+from .formats import npz_shapes as npz_shapes
 from .formats import read_npz as read_npz
 from .loading import check as check
 from .loading import data_file as data_file

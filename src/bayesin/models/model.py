@@ -77,6 +77,10 @@ class Model(NamedTuple):
         """The network in evaluation mode, so that verbs which ask for a function `(params, x)` take a model."""
         return self.apply(params, x)
 
+    def __repr__(self) -> str:
+        more = [f"{len(self.statistics)} running statistics"] if self.statistics else []
+        return f"Model({', '.join([self.name, *more])})"
+
 
 @dataclass(frozen=True)
 class Held:

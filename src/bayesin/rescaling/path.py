@@ -71,6 +71,9 @@ class Rescaled:
             self._points[tau] = point if own else self._fitted(point, tau)
         return self._points[tau]
 
+    def __repr__(self) -> str:
+        return f"Rescaled({self.path}{'' if self._fit is None else ', fitted to labels'})"
+
     def _rescaled(self, tau: float) -> Gaussian:
         return self._network.rescaled(as_gaussian(self.path(tau)), self._wanted(tau))
 
@@ -103,7 +106,7 @@ def rescale(
 
     Args:
         path: from `geodesic`, or any function of τ that gives mean-field Gaussians or points.
-        apply: the network.
+        apply: the network, `apply(params, x)`.
         x: inputs of the training set, a thousand or so; they need no labels. Units are measured on the first 2,000.
         key: decides the draws, the same for every τ.
         samples: draws of the weights over which mean and spread are taken; 0 takes the mean of the weights.
@@ -142,22 +145,23 @@ def rescale(
     fit = None
     if labels is not None:
         chosen = as_likelihood(likelihood)
-        teachers = _teachers(path, labels, chosen) if isinstance(labels, str) else np.asarray(labels)
-        if isinstance(teachers, np.ndarray):
-            if len(teachers) != count_of(network.x):
-                raise DataError(f"need as many labels as inputs, not {len(teachers)} and {count_of(network.x)}")
-            check_outputs(chosen, network.apply, mean, (network.x, teachers))
+        taught = isinstance(labels, str)
+        targets = _no_labels(labels, chosen, count_of(network.x)) if taught else np.asarray(labels)
+        if len(targets) != count_of(network.x):
+            raise DataError(f"need as many labels as inputs, not {len(targets)} and {count_of(network.x)}")
+        check_outputs(chosen, network.apply, mean, (network.x, targets))
+        teachers = [as_gaussian(path(tau)) for tau in (0.0, 1.0)] if taught else targets
         fit = LabelFit(network, teachers, steps, batch, chosen, compute)
     return Rescaled(path, network, spec, fit)
 
 
-def _teachers(path: Path, labels: str, likelihood: Likelihood) -> list[Gaussian]:
-    """The ends, where they are to teach the points between them."""
+def _no_labels(labels: str, likelihood: Likelihood, count: int) -> np.ndarray:
+    """Labels that stand for none, where the ends are to teach the points between them."""
     if labels != "ends":
         raise ConfigError(f"labels are an array, or 'ends', not '{labels}'")
     if not hasattr(likelihood, "log_probs"):
         raise ConfigError("labels='ends' needs a likelihood with probabilities of classes; else give labels")
-    return [as_gaussian(path(tau)) for tau in (0.0, 1.0)]
+    return np.zeros(count, np.int32)
 
 
 def rescale_middle(

@@ -60,6 +60,8 @@ class ModelChoice:
     """Folder to look for data in first."""
     limit: int | None = None
     """Use so many examples of each of the training and the test set."""
+    normalise: Normalise | None = None
+    """How --data are prepared: standard, unit or none; by default as the files say, and standard if they do not."""
 
 
 @dataclass(frozen=True)
@@ -229,12 +231,12 @@ def dataset_of(choice: ModelChoice, *files: PosteriorFile, needed: bool = True) 
         raise ConfigError(f"the posteriors were trained on different data ({names}); --data says which to use")
     file = next(iter(named.values()), None)
     about = None if file is None else file.run_data
-    if choice.data is not None:
-        about = RunData(choice.data, None, normalise=_normalise(choice, [one.run_data for one in named.values()]))
+    if choice.data is not None:  # wherever they lie, they are prepared as those that the files were trained on
+        about = RunData(choice.data) if about is None else RunData(choice.data, normalise=about.normalise)
     if about is None:
         return None
-    if choice.data is None and choice.normalise not in (None, about.normalise):
-        raise ConfigError(f"--normalise is for --data; what {about.name} was trained with is {about.normalise}")
+    if choice.normalise is not None:
+        about = replace(about, normalise=choice.normalise)
     if choice.limit is not None:
         about = replace(about, limit=choice.limit)
     own = {} if file is None or choice.data is not None else {"of": file.text, "folder": file.path.parent}
@@ -244,14 +246,6 @@ def dataset_of(choice: ModelChoice, *files: PosteriorFile, needed: bool = True) 
         if needed or choice.data is not None or not any(file.about_model.get("input_shape") for file in files):
             raise
         return None
-
-
-def _normalise(choice: ModelChoice, trained: list[RunData | None]) -> Normalise:
-    """How the inputs of other data are prepared: as those of the runs, else standardised."""
-    known = {about.normalise for about in trained if about is not None}
-    if choice.normalise is None and len(known) > 1:
-        raise ConfigError(f"the runs prepared their inputs in different ways; say --normalise {' or '.join(known)}")
-    return choice.normalise or next(iter(known), "standard")
 
 
 def doubts_about_data(data: Dataset | None, *files: PosteriorFile) -> str | None:
@@ -271,7 +265,8 @@ def model_of(choice: ModelChoice, data: Dataset | None, *files: PosteriorFile) -
     """Builds the model that the choice or the files name; None where nothing names one."""
     named = {_model_identity(file.about_model): file.about_model for file in files if file.about_model}
     if len(named) > 1:
-        raise ConfigError(f"the posteriors are of different models: {' and '.join(named)}")
+        models = " and ".join(f"{model:.200}" for model in named)
+        raise ConfigError(f"the posteriors are of different models: {models}")
     about: Mapping[str, Any] = next(iter(named.values()), {})
     name = choice.model or about.get("name")
     if name is None:
