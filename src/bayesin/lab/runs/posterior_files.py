@@ -54,8 +54,6 @@ class ModelChoice:
     """Normalisation of resnet20: layernorm or frn."""
     data: str | None = None
     """Data set, where the files do not say: digits, mnist, fashion-mnist, cifar10, cifar100, or an .npz file."""
-    normalise: Normalise | None = None
-    """How the inputs of --data are prepared, as for 'bayesin train'; by default as the run's were."""
     root: Path | None = None
     """Folder to look for data in first."""
     limit: int | None = None
