@@ -17,14 +17,15 @@ from safetensors.numpy import load_file
 
 from ...data import Dataset, npz_shapes, read_npz
 from ...errors import ArtifactError, ConfigError, did_you_mean, first_line
+from ...inputs import take
 from ...store import describe
 from ...trees import Tree, flatten, is_float, unflatten
 from .own_model import own_model
 from .pairs import PosteriorPair
 from .posterior_files import discover_and_verify
 
+COUNTER = "num_batches_tracked"  # of PyTorch's batch normalisation, in every state dict; no output depends on it
 PICKLED = (".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".bin")
-
 WANTED = "a checkpoint is one .safetensors or .npz file of arrays by parameter name"
 
 
@@ -38,7 +39,7 @@ def load_own_pair(
         ArtifactError: a file that cannot be read, or holds other arrays than the model has.
         SymmetryError: what was discovered is no symmetry after all.
     """
-    model = own_model(address, data.x_test[:2], None, str(first))
+    model = own_model(address, take(data.x_test, slice(2)), None, str(first))
     like = jax.eval_shape(model.init, jax.random.key(0))
     target, source = (read_checkpoint(path, like) for path in (first, second))
     spec = discover_and_verify(model, target, data.x_test, signs=signs)
@@ -93,7 +94,10 @@ def _names(path: Path, shapes: Mapping[str, tuple[int, ...]], wanted: Mapping[st
     """The name in the file of every parameter; refuses what is missing, unknown, misshapen or there twice."""
     named: dict[str, str] = {}
     for name in shapes:
-        if (place := name if name in wanted else name.replace(".", "/")) in named:
+        place = name if name in wanted else name.replace(".", "/")
+        if place not in wanted and place.endswith(COUNTER) and shapes[name] == ():
+            continue
+        if place in named:
             raise ArtifactError(f"{path} holds '{place}' twice, under two spellings of its name")
         named[place] = name
     for name in wanted.keys() - named.keys():

@@ -5,6 +5,7 @@ permutations, the moved posterior must compute the same function on real inputs,
 `symmetry.check_same_function`, before anything is measured on it.
 """
 
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -172,7 +173,8 @@ def doubts_about_inputs(pair: PosteriorPair, choice: ModelChoice, *files: Poster
     points = [point_of(posterior) for posterior in (pair.target, pair.source)]
     right = {data.normalise: _accuracies(model, points, data)}
     for other in get_args(Normalise)[::-1]:
-        with suppress(BayesinError):  # tokens, say, can only be left as they are
+        with suppress(BayesinError), warnings.catch_warnings():  # tokens, say, can only be left as they are
+            warnings.simplefilter("ignore")  # on how arrays are read that are only looked at
             known = right.get(other)
             right[other] = known or _accuracies(model, points, dataset_of(replace(choice, normalise=other), *files))
     best = max(right, key=lambda way: sum(right[way]))
@@ -303,10 +305,10 @@ def point_of(posterior: Posterior | Tree) -> Tree:
     return posterior.mean if is_posterior(posterior) else posterior
 
 
-def _seen(model: Model | None, data: Dataset | None, flag: str) -> tuple[Model, np.ndarray]:
+def _seen(model: Model | None, data: Dataset | None, flag: str) -> tuple[Model, Inputs]:
     if model is None or data is None:
         raise ConfigError(f"{flag} looks at what units compute on training inputs; use --model and --data")
-    return model, np.asarray(data.x_train[:SEEN])
+    return model, take(data.x_train, slice(SEEN))
 
 
 def _statistics(model: Model | None) -> frozenset[str]:
