@@ -22,6 +22,8 @@ html_theme = "furo"
 html_title = f"bayesin {release}"
 html_static_path = ["_static"]
 html_css_files = ["bayesin.css"]
+html_js_files = ["accessible.js"]
+pygments_style, pygments_dark_style = "default", "github-dark"
 html_copy_source = False
 _FONTS = "system-ui, 'Segoe UI', Roboto, 'Noto Sans', 'DejaVu Sans', sans-serif"
 # The colours of the page that bayesin writes: blue is what alignment gave.

@@ -30,7 +30,7 @@ SECONDS, REPEATS = 9, 4  # of the moving picture; it then rests on its end
 NAIVE, ALIGNED = (KINDS[kind]["color"] for kind in ("naive", "aligned"))
 SLATE, PURPLE = "#5b6b82", "#6a51a3"
 LOOK = """
-text{font:13px system-ui,"Segoe UI","DejaVu Sans",sans-serif}
+text{font:17px system-ui,"Segoe UI","DejaVu Sans",sans-serif}
 .large{font-size:22px;font-weight:650}
 .ink{fill:#1b2430}.muted{fill:#566273}.card{fill:#fff}.axis{stroke:#c9d0d9}
 @media (prefers-color-scheme:dark){.ink{fill:#e8ecf2}.muted{fill:#a3afbf}.card{fill:#181e27}.axis{stroke:#3a4554}}
@@ -130,9 +130,9 @@ from {first.value:.2f} to {last.value:.2f} nats.</desc>
 <path d="{paths[-1]}" fill="none" stroke="{ALIGNED}" stroke-width="3.2" stroke-linejoin="round">
 {animate("d", paths)}{animate("stroke", colours)}</path>
 <text class="ink" x="410" y="26">loss on the way between them</text>
-<text class="muted" x="410" y="324">first</text><text class="muted" x="740" y="324" text-anchor="end">second</text>
+<text class="muted" x="410" y="326">first</text><text class="muted" x="740" y="326" text-anchor="end">second</text>
 <text class="muted" x="170" y="338" text-anchor="middle">{len(units)} of {size} units of a layer, matched</text>
-<text class="ink" x="740" y="64" text-anchor="end">barrier</text>{numbers}
+<text class="ink" x="740" y="66" text-anchor="end">barrier</text>{numbers}
 </svg>
 """
 
@@ -150,7 +150,7 @@ def _number(text: str, at: int, count: int, times: list[float]) -> str:
     edges = {0.0: int(at == 0), begin: 1} | ({end: 0, 1.0: 0} if at < count - 1 else {1.0: 1})
     stops, seen = ";".join(f"{stop:.3f}" for stop in edges), ";".join(map(str, edges.values()))
     return (
-        f'<text class="ink large" x="740" y="88" text-anchor="end" opacity="{seen[-1]}">{text} nats'
+        f'<text class="ink large" x="740" y="92" text-anchor="end" opacity="{seen[-1]}">{text} nats'
         f'<animate attributeName="opacity" calcMode="discrete" dur="{SECONDS}s" repeatCount="{REPEATS}" '
         f'fill="freeze" keyTimes="{stops}" values="{seen}"/></text>'
     )

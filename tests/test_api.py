@@ -1,4 +1,4 @@
-"""The page of the API lists every public name, and what is shown to readers imports nothing that it does not list."""
+"""The pages of the API list every public name, and what is shown to readers imports nothing that it does not list."""
 
 import ast
 import doctest
@@ -12,8 +12,8 @@ import pytest
 import bayesin
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-PAGE = (REPOSITORY / "docs" / "api.md").read_text()
-LISTED = set(re.findall(r"auto(?:function|class|module):: ([\w.]+)", PAGE))
+PAGES = [page.read_text() for page in (REPOSITORY / "docs" / "api").glob("*.md")]
+LISTED = set(re.findall(r"auto(?:function|class|module):: ([\w.]+)", "".join(PAGES)))
 PROSE = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 
 
@@ -38,7 +38,7 @@ def test_the_page_lists_every_name_of_the_package():
         for name in dir(bayesin)
         if not name.startswith("_") and not isinstance(getattr(bayesin, name), ModuleType)
     }
-    assert public <= LISTED, f"docs/api.md does not list {sorted(public - LISTED)}"
+    assert public <= LISTED, f"docs/api/ does not list {sorted(public - LISTED)}"
 
 
 def test_type_checkers_see_the_names_that_there_are():

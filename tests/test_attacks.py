@@ -17,6 +17,7 @@ from bayesin.errors import ArtifactError
 from bayesin.file_sets import replaced_together
 from bayesin.json_files import parse_json
 from bayesin.lab.report.page import _embed
+from bayesin.lab.runs import own_checkpoints
 from bayesin.lab.runs.own_checkpoints import read_checkpoint
 from bayesin.store import describe, load_posterior, save_posterior
 
@@ -102,6 +103,24 @@ def test_checkpoints_of_others_are_read_as_they_are_or_refused(tmp_path, case):
     save_file({"a.b": np.array([1, 1 + 1e-12]), "n": np.array([7])}, tmp_path / "y.safetensors")
     found = read_checkpoint(tmp_path / "y.safetensors", LIKE)
     assert found["a"]["b"].dtype == np.float32 and found["n"].tolist() == [7]
+
+
+@pytest.mark.parametrize("ending", ["npz", "safetensors"])
+def test_a_checkpoint_that_promises_gigabytes_is_refused_before_they_are_read(tmp_path, monkeypatch, ending):
+    path, gigabytes = tmp_path / f"x.{ending}", 2 << 30
+    if ending == "npz":  # a megabyte of zeros, packed, stands for them
+        np.savez_compressed(path, **{"a/b": np.zeros(1 << 18, np.float32)})
+    else:  # a file with a hole
+        header = {"a/b": {"dtype": "F32", "shape": [gigabytes >> 2], "data_offsets": [0, gigabytes]}}
+        text = json.dumps(header).encode()
+        path.write_bytes(len(text).to_bytes(8, "little") + text)
+        os.truncate(path, 8 + len(text) + gigabytes)
+    for reader in ("read_npz", "load_file"):
+        monkeypatch.setattr(own_checkpoints, reader, lambda *_, **__: pytest.fail("it was read"))
+    with pytest.raises(ArtifactError, match="has no 'n'"):
+        read_checkpoint(path, LIKE)
+    with pytest.raises(ArtifactError, match="has shape"):
+        read_checkpoint(path, {"a": LIKE["a"]})
 
 
 def test_a_complex_checkpoint_does_not_lose_half_of_itself(tmp_path):

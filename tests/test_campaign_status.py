@@ -8,7 +8,7 @@ import pytest
 
 from bayesin.cli.main import main
 from bayesin.json_files import write_json
-from bayesin.lab.campaign import TrainTask, ledgers, read_campaign, topological_order, write_ledger
+from bayesin.lab.campaign import TrainTask, ledgers, read_campaign, run_folders, topological_order, write_ledger
 from bayesin.lab.papers import CATALOGUE, SCALES
 from bayesin.lab.runs import RunConfig, make_training
 from bayesin.locks import locked
@@ -115,3 +115,20 @@ def _what(value):
     if isinstance(value, dict):
         return {name: _what(one) for name, one in value.items() if name not in (*FINENESS, "hash")}
     return value
+
+
+EDITED = [
+    ("barrier.json", {"sets": []}, "sets"),
+    ("barrier.json", {"sets": {"test": {"naive": {"value": None}}}}, "sets.test.naive.value"),
+    ("barrier.json", {"sets": {}}, None),  # nothing is measured, and nothing wrong
+    ("merge.json", {"scores": {"a": {"nll": "x"}}}, "scores.a.nll"),
+    ("merge.json", {"scores": {}}, None),
+    ("merge.json", {"scores": {"a": {"nll": None}}}, None),
+]
+
+
+@pytest.mark.parametrize("name, content, wrong", EDITED)
+def test_a_result_that_was_edited_is_listed_with_the_field_that_is_wrong(tmp_path, name, content, wrong):
+    write_json(tmp_path / "result" / name, content)
+    (found,) = run_folders(tmp_path)
+    assert found.error is None if wrong is None else name in found.error and wrong in found.error

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 from bayesin.cli.main import main
 from bayesin.data import load
@@ -42,9 +42,13 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def act(*words: str, model: str = "net.py:model") -> int:
+def read(path):
+    return load_file(path) if path.suffix == ".safetensors" else dict(np.load(path))
+
+
+def act(*words: str, model: str = "net.py:model", data: str = "digits") -> int:
     small = ["--limit", "40", "--taus", "5", "--restarts", "2"]
-    return main(["try", *words, "--model", model, "--data", "digits", *small])
+    return main(["try", *words, "--model", model, "--data", data, *small])
 
 
 def test_a_planted_permutation_has_a_barrier_that_goes_altogether(folder, capsys):
@@ -59,6 +63,26 @@ def test_a_planted_permutation_has_a_barrier_that_goes_altogether(folder, capsys
     kind, state, says = status_of(capsys, folder / "tried")
     assert (kind, state) == ("barrier", "done") and says.endswith(", aligned 0.000 nats")
     assert report["title"].startswith("Alignment takes away ") and (folder / "tried" / "report.html").is_file()
+
+
+def test_inputs_of_a_file_reach_the_networks_as_they_stand_and_others_are_doubted(folder, capsys):
+    """The networks on inputs that are three times as large and lie elsewhere."""
+    digits = load("digits")
+    parts = {"x_train": digits.x_train, "x_test": digits.x_test}
+    targets = {"y_train": digits.y_train, "y_test": digits.y_test}
+    np.savez("mine.npz", **{name: 3 * x + 7 for name, x in parts.items()}, **targets)
+    for name in ("first.safetensors", "second.npz"):
+        arrays = {key.replace("/", "."): value for key, value in read(folder / name).items()}
+        arrays["a.b"] = arrays["a.b"] - 7 * arrays["a.w"].sum(0) / 3
+        arrays["a.w"] = np.ascontiguousarray(arrays["a.w"] / 3)
+        save_file(arrays, f"other-{name.split('.')[0]}.safetensors")
+    files = ("other-first.safetensors", "other-second.safetensors")
+    assert act(*files, "--json", data="mine.npz") == 0
+    said = capsys.readouterr()
+    right = json.loads(said.out)["sets"]["test"]["naive"]["accuracy"]
+    assert right[0] > 0.7 and "warning" not in said.err
+    assert act(*files, "--normalise", "standard", data="mine.npz") == 0
+    assert "with --normalise none they would be" in capsys.readouterr().err
 
 
 def test_people_are_told_what_it_is_and_what_became_of_it(folder, capsys):

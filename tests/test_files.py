@@ -1,6 +1,7 @@
 """Files whole or absent, JSON that means one thing, locks that end with their process."""
 
 import dataclasses
+import errno
 import math
 import os
 import subprocess
@@ -260,6 +261,17 @@ def test_locks_write_over_nothing(tmp_path):
             assert precious.read_bytes() == content
             assert locks.is_locked(tmp_path / ".lock")
         assert precious.read_bytes() == content
+
+
+def test_where_the_file_system_has_no_locks_the_work_goes_on_and_says_so(tmp_path, monkeypatch):
+    def unsupported(*_):
+        raise OSError(errno.ENOTSUP, "Operation not supported")
+
+    monkeypatch.setattr(locks.fcntl, "flock", unsupported)
+    with pytest.warns(UserWarning, match="has no locks"), locks.locked(tmp_path / ".lock"):
+        assert not locks.is_locked(tmp_path / ".lock")  # else what a killed process left would work for ever
+        write_bytes(tmp_path / "x", b"whole")
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
 
 def test_a_lock_file_that_cannot_be_put_aside_is_told_and_not_waited_for(tmp_path, monkeypatch):

@@ -15,6 +15,7 @@ from bayesin.errors import ConfigError
 from bayesin.lab.campaign import TrainTask, packs, topological_order
 from bayesin.lab.papers import CATALOGUE, SCALES, choose_tasks, draw, judged, read_reproduction, reproduce
 from bayesin.lab.papers.reproduction_page import report_of
+from bayesin.lab.papers.rossi2023 import variational_pairs
 from bayesin.lab.papers.rossi2023.kl import best, costs
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
@@ -121,7 +122,15 @@ def shared_runs(tmp_path_factory):
     return (base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base) / "smoke-runs"
 
 
+@pytest.fixture
+def few(monkeypatch):
+    """Scale smoke with one pair of every setting, and trained for less: every step of a figure, in half the time."""
+    small = replace(variational_pairs.SIZES["smoke"], members=2, changes=(("epochs", 25), ("batch", 100)))
+    monkeypatch.setitem(variational_pairs.SIZES, "smoke", small)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("name", [name for name in CATALOGUE if name != "kl"])  # which is the first, above
 def test_every_figure_from_nothing(name, shared_runs, tmp_path, capsys):
     assert main(["reproduce", name, "--runs", str(shared_runs), "--out", str(tmp_path), "--json"]) == 0

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
-from bayesin.lab.papers import CATALOGUE, judged, read_reproduction, write_reproduction
+from bayesin.lab.papers import CATALOGUE, drawing, judged, read_reproduction, write_reproduction
 from bayesin.lab.papers.rossi2023 import remedies
 from bayesin.lab.papers.verdicts import (
     Barriers,
@@ -410,6 +411,19 @@ def test_a_trend_is_judged_only_where_there_is_a_barrier(naive, verdict):
 def test_a_barrier_that_nearly_vanishes_on_cifar100_is_neither(naive, aligned, verdict):
     (finding,) = CATALOGUE["cifar100"].judge([measured_pair(naive, aligned, first, width=8) for first in (0, 2)])
     assert finding.verdict == verdict
+
+
+def test_barriers_against_a_setting_are_drawn_with_what_else_was_measured():
+    pairs = [measured_pair(1.0, 0.5, width=8), measured_pair(2.0, 0.4, width=16)]
+    for height, pair in zip((0.2, 0.1), pairs, strict=True):
+        pair["numbers"]["rescaled"] = {"test": {"value": height, "calibrated_value": height / 2}}
+    axis = Figure().subplots()
+    drawing.barriers_against(axis, {8: pairs[:1], 16: pairs[1:]})
+    drawn = dict(zip(*(axis.get_legend_handles_labels()[at] for at in (1, 0)), strict=True))
+    rescaled = "aligned and rescaled"
+    assert set(drawn) == {"without alignment", "after alignment", rescaled, f"{rescaled}, calibrated"}
+    assert list(drawn[rescaled].get_ydata()) == [0.2, 0.1]
+    assert list(drawn[f"{rescaled}, calibrated"].get_ydata()) == [0.1, 0.05]
 
 
 @pytest.mark.parametrize("name", ["barriers", "cifar100", "conditions"])

@@ -288,6 +288,11 @@ LINE = geodesic(P, Q)
             ConfigError,
             "probabilities of classes",
         ),
+        (
+            lambda: rescale(LINE, lambda p, x: networks.apply(p, x)[..., None], X, key=KEY, labels="ends"),
+            ModelError,
+            "a classifier returns",
+        ),
         (lambda: merge([P], SPEC, key=KEY), PosteriorError, "at least two"),
         (lambda: merge(Samples.stack([P.mean, Q.mean]), SPEC, key=KEY), PosteriorError, "list of at least two"),
         (lambda: merge([P, Q], SPEC, key=KEY, x=X), ConfigError, "needs apply="),

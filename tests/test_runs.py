@@ -15,9 +15,12 @@ from bayesin.inference import FanIn
 from bayesin.json_files import read_json, write_json
 from bayesin.lab.runs import (
     METHODS,
+    ModelChoice,
     RunConfig,
     build_model,
+    dataset_of,
     differences,
+    find_posterior,
     make_training,
     preset,
     read_metrics,
@@ -25,7 +28,7 @@ from bayesin.lab.runs import (
     run_together,
 )
 from bayesin.lab.runs.records import append_metrics, write_metrics
-from bayesin.store import describe, load_posterior
+from bayesin.store import describe, load_posterior, save_posterior
 
 FIXTURES = Path(__file__).parent / "fixtures"
 TRAINING = {
@@ -272,3 +275,16 @@ def test_a_trace_has_no_nan_survives_a_cut_line_and_no_other_damage(tmp_path):
         read_metrics(tmp_path)
     with pytest.raises(ArtifactError, match="cannot read"):
         read_metrics(tmp_path / "nowhere")
+
+
+def test_data_named_anew_are_prepared_as_those_of_the_run(tmp_path):
+    """A file that has moved is no reason to standardise what was trained on as it is."""
+    x, y = np.arange(8.0, dtype=np.float32).reshape(4, 2), np.array([0, 1, 0, 1])
+    np.savez(tmp_path / "moved.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    about = {"data": {"name": "points.npz", "normalise": "none"}}
+    file = find_posterior(str(save_posterior(tmp_path / "q.safetensors", {"w": x}, metadata=about)))
+    choice = ModelChoice(data=str(tmp_path / "moved.npz"))
+    for chosen, way in ((choice, "none"), (dataclasses.replace(choice, normalise="standard"), "standard")):
+        data = dataset_of(chosen, file)
+        assert data is not None and data.normalise == way
+    np.testing.assert_array_equal(dataset_of(choice, file).x_test, x)  # pyright: ignore[reportOptionalMemberAccess]

@@ -10,12 +10,14 @@ import os
 import socket
 import stat
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from .errors import ArtifactError, LockedError
 
+NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}  # what file systems without them say
 GLANCE = 0.2  # seconds that a lock may look taken because `is_locked` looks at it
 CAREFULLY = os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW  # neither waits for a pipe nor follows a link
 
@@ -46,7 +48,13 @@ def is_locked(path: Path | str) -> bool:
     except OSError:
         return False
     try:
-        return stat.S_ISREG(os.fstat(descriptor).st_mode) and not lock(descriptor, shared=True)
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        return True
+    except OSError:  # no locks here, so that nobody holds one
+        return False
     finally:
         os.close(descriptor)
 
@@ -61,11 +69,10 @@ def held(path: Path | str, *, wait: bool = True) -> Iterator[bool]:
         os.close(descriptor)
 
 
-def lock(descriptor: int, *, shared: bool = False, wait: bool = False) -> bool:
+def lock(descriptor: int, *, wait: bool = False) -> bool:
     """Locks an open file until it is closed; whether it could."""
-    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     try:
-        fcntl.flock(descriptor, kind | (0 if wait else fcntl.LOCK_NB))
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except OSError:  # another holds it, or this file system has no locks
         return False
     return True
@@ -88,8 +95,13 @@ def _acquire(path: Path, wait: bool) -> int:
             time.sleep(0.2 if wait else 0.02)
             continue
         except OSError as error:
-            os.close(descriptor)
-            raise ArtifactError(f"cannot lock {path.parent}: {error.strerror or error}") from error
+            if error.errno not in NO_LOCKS:
+                os.close(descriptor)
+                raise ArtifactError(f"cannot lock {path.parent}: {error.strerror or error}") from error
+            warnings.warn(
+                f"the file system of {path.parent} has no locks, so that nothing keeps a second process out of it",
+                stacklevel=2,
+            )
         about = os.fstat(descriptor)
         if _is_current(path, about):
             if about.st_size == 0 and about.st_nlink == 1:

@@ -48,6 +48,9 @@ class Geodesic(eqx.Module):
         """The posterior at τ; exactly `start` at 0 and `end` at 1."""
         return _between(self.start, self.end, _checked(tau))
 
+    def __repr__(self) -> str:
+        return f"Geodesic(from {self.start} to {self.end})"
+
 
 class Mixture(eqx.Module):
     """The distribution that is `first` with probability 1 − weight and `second` with probability weight."""
@@ -66,6 +69,9 @@ class MixturePath(eqx.Module):
     def __call__(self, tau: Scalar) -> Mixture:
         """The mixture at τ."""
         return Mixture(self.start, self.end, jnp.asarray(_checked(tau), jnp.float32))
+
+    def __repr__(self) -> str:
+        return f"MixturePath(from {self.start} to {self.end})"
 
 
 def geodesic(p: Posterior | Tree, q: Posterior | Tree) -> Geodesic:

@@ -27,7 +27,7 @@ FAULTS: dict[str, tuple[Callable[[int, Path], list[Tally]], int]] = {
     "disk": (disk.disk, 8),
     "ten": (together.ten_on_one_campaign, 1),
     "files": (files.fuzz, 1000),
-    "edits": (edits.edits, 20_000),
+    "edits": (edits.edits, 32_000),
     "programs": (science.programs, 200),
     "two": (together.two_at_once, 4),
     "stale": (together.stale_lock, 4),

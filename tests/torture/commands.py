@@ -17,7 +17,7 @@ from .common import Tally
 
 SMALL = ["--preset", "demo", "--members", "2", "--width", "16", "--epochs", "4"]
 POINTS = ["--data", "points.npz", "--width", "4", "--depth", "1", "--epochs", "20", "--batch", "20"]
-SECONDS = 300  # that a command may take
+SECONDS = 1800  # that a command may take, on a machine with much else to do
 CONTROLS = ("\x1b", "\x07", "\x9b")
 
 

@@ -139,6 +139,20 @@ def _campaign(path: Path) -> Any:
     return _row(found), _plain(found)
 
 
+def _listed(path: Path) -> Any:
+    """A result as `status` lists it, from the folder above and by itself."""
+    from bayesin.lab.campaign import run_folders
+
+    path = path.rename(path.with_name(path.name.replace("-v1", "")))
+    return [found.says for place in (path.parent, path.parent.parent) for found in run_folders(place)]
+
+
+def _reproduction(path: Path) -> Any:
+    from bayesin.lab.papers import judged, read_reproduction
+
+    return judged(read_reproduction(path))
+
+
 def _mark(path: Path) -> Any:
     from bayesin.file_sets import check_one_making
 
@@ -163,5 +177,11 @@ FILES: dict[str, tuple[str, Read]] = {
     "report": ("report-v1.json", _page),
     "barrier": ("barrier-v1.json", _page),
     "campaign": ("campaign-v1.json", _campaign),
+    "spec with signs": ("spec-v3.json", _spec),
+    "barrier in a list": ("barrier-v1.json", _listed),
+    "merge in a list": ("results-v1/merge.json", _listed),
+    "compact in a list": ("results-v1/compact.json", _listed),
+    "evaluation in a list": ("results-v1/evaluation.json", _listed),
+    "results of a reproduction": ("reproduction-v1.json", _reproduction),
     "mark of an unfinished result": ("unfinished-v1.json", _mark),
 }

@@ -19,6 +19,7 @@ from ..lab.runs import (
     PosteriorFile,
     SymmetryChoice,
     doubts_about_data,
+    doubts_about_inputs,
     find_posterior,
     first_of_each_class,
     load_pair,
@@ -108,7 +109,7 @@ class Barrier(SymmetryChoice, Common):
         self, out: Output, files: tuple[PosteriorFile, PosteriorFile]
     ) -> tuple[MeasuredPair, dict[str, Any], Clock]:
         pair = load_pair(*files, self, spec=self.spec, signs=self.signs, symmetry=self.align, data_needed=True)
-        if doubts := doubts_about_data(pair.data, *files):
+        if doubts := doubts_about_data(pair.data, *files) or doubts_about_inputs(pair, self, *files):
             out.warn(doubts)
         measured = MeasuredPair(pair, {}, prior_variance=files[0].prior_variance)
         self._likelihood(measured.data)  # which refuses what lacks a setting, before anything is measured

@@ -1,13 +1,13 @@
 """`bayesin try`: two networks of your own, in one command: what they are, their symmetry, the barrier."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import tyro
 
-from ..data import load
+from ..data import Normalise, is_data_file
 from ..errors import ConfigError
 from ..json_files import plain, write_json
 from ..lab.report import BARRIER_FORMAT, MeasuredPair, page_files, with_plane, write_barrier_report
@@ -16,11 +16,14 @@ from ..lab.runs import (
     Measured,
     ModelChoice,
     PosteriorPair,
+    dataset_of,
+    doubts_about_inputs,
     find_posterior,
     first_of_each_class,
     is_own_checkpoint,
     load_own_pair,
     load_pair,
+    rescaled_path,
 )
 from ..randomness import seed_key
 from ..symmetry import explain
@@ -33,6 +36,7 @@ from .output_dir import result_folder
 NUMBERS = "barrier.json"
 PAGE = page_files("barrier", "plane")
 TENSORS = 3  # shown of each group; 'bayesin explain' shows all
+TITLES = {"naive": "as they are", "aligned": "aligned", "rescaled": "aligned, rescaled"}
 IMAGES = 10  # on the page, one of each class
 
 
@@ -42,7 +46,7 @@ class Try(Common):
 
     FIRST and SECOND are run folders or posteriors of bayesin, which name their network and data, or checkpoints of
     your own (.safetensors or .npz, arrays by parameter name) together with --model and --data. Measured on the test
-    set as they are and aligned, with few draws, for a first look; 'bayesin barrier' has every setting.
+    set as they are and aligned, with few draws, for a first look.
     """
 
     first: Annotated[str, tyro.conf.Positional] = ""
@@ -57,8 +61,13 @@ class Try(Common):
     """Folder to look for data in first."""
     limit: int | None = None
     """Use so many examples of the test set."""
+    normalise: Normalise | None = None
+    """How inputs are prepared: standard (mean 0, deviation 1 on the training set), unit (pixels divided by their
+    largest value) or none. Files of bayesin say it; by default it is none for another's .npz, else standard."""
     signs: bool = False
     """Let units also change their sign where the network allows it, as behind tanh and in attention."""
+    rescale: bool = False
+    """Also measure the aligned path with every unit kept as active as it is at both ends, by training inputs."""
     restarts: int = 2
     """Starts of the alignment, of which the best is kept."""
     samples: int = 32
@@ -74,14 +83,18 @@ class Try(Common):
         if not self.first or not self.second:
             raise ConfigError("needs two networks: bayesin try FIRST SECOND")
         numbers_file(self.out)  # which refuses a folder with something else in it
-        pair = self._pair()
+        pair = self._pair(out)
         _describe(out, pair, self.model)
         clock = Clock()
         with result_folder(self.out, [NUMBERS], [], force=True, gone=PAGE) as place:
             with clock("align"):
                 aligned = align_with_bar(out, pair, key=self.key, restarts=self.restarts)
+            paths: dict[str, Any] = aligned.paths
+            if self.rescale:
+                with clock("rescale"):
+                    paths["rescaled"] = rescaled_path(paths["aligned"], pair, key=seed_key(self.key))
             with clock("measure"):
-                measured = MeasuredPair(pair, self._measure(out, pair, aligned.paths), aligned)
+                measured = MeasuredPair(pair, self._measure(out, pair, paths), aligned)
             named = {"first": self.first, "second": self.second, "model": self.model, "data": measured.data.name}
             settings = named | {"samples": self.samples, "taus": self.taus, "key": self.key}
             result = {"format": BARRIER_FORMAT, "version": 1} | settings | {"alignment": aligned.numbers}
@@ -93,15 +106,24 @@ class Try(Common):
             out.line(f"Open {(self.out / page).resolve().as_uri()}")
         return result | {"page": None if page is None else str(self.out / page)}
 
-    def _pair(self) -> PosteriorPair:
-        if not (is_own_checkpoint(self.first) or is_own_checkpoint(self.second)):
-            choice = ModelChoice(model=self.model, data=self.data, root=self.root, limit=self.limit)
-            files = find_posterior(self.first), find_posterior(self.second)
-            return load_pair(*files, choice, signs=self.signs, data_needed=True)
-        if self.model is None or self.data is None:
+    def _pair(self, out: Output) -> PosteriorPair:
+        own = is_own_checkpoint(self.first) or is_own_checkpoint(self.second)
+        if own and (self.model is None or self.data is None):
             raise ConfigError("a checkpoint of your own needs --model file.py:attribute and --data NAME or file.npz")
-        data = load(self.data, self.root, self.limit)
-        return load_own_pair(self.first, self.second, self.model, data, self.signs)
+        files = () if own else (find_posterior(self.first), find_posterior(self.second))
+        named = {"model": self.model, "data": self.data, "root": self.root}
+        choice = ModelChoice(**named, limit=self.limit, normalise=self.normalise)
+        if is_data_file(self.data or "") and not self.normalise and not any(file.run_data for file in files):
+            choice = replace(choice, normalise="none")
+        if files:
+            pair = load_pair(*files, choice, signs=self.signs, data_needed=True)
+        else:
+            data = dataset_of(choice)
+            assert self.model is not None and data is not None
+            pair = load_own_pair(self.first, self.second, self.model, data, self.signs)
+        if doubts := doubts_about_inputs(pair, choice, *files):
+            out.warn(doubts)
+        return pair
 
     def _measure(self, out: Output, pair: PosteriorPair, paths: dict[str, Any]) -> dict[str, Any]:
         data = pair.data
@@ -137,11 +159,11 @@ def _describe(out: Output, pair: PosteriorPair, address: str | None) -> None:
 def _show(out: Output, measured: MeasuredPair) -> None:
     (kinds,), aligned = measured.barriers.values(), measured.aligned
     rows = []
-    for kind, title in (("naive", "as they are"), ("aligned", "aligned")):
-        curve = kinds[kind]
+    for kind, curve in kinds.items():
         accuracy = np.asarray(curve.accuracy)
         shown = [f"{100 * accuracy[at]:.1f}" for at in (0, len(accuracy) // 2, -1)]
-        rows.append([title, f"{curve.value:.4f} ± {curve.standard_error:.4f}", *shown])
+        error = "" if measured.points else f" ± {curve.standard_error:.4f}"  # a point has no draws, and no error
+        rows.append([TITLES[kind], f"{curve.value:.4f}{error}", *shown])
     out.table("Test set", ["", "barrier, nats", "accuracy at 0, %", "half way", "at 1"], rows)
     if aligned is not None:
         moved, units = sum(aligned.alignment.moved.values()), sum(aligned.pair.spec.sizes.values())

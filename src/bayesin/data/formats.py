@@ -11,6 +11,8 @@ import math
 import struct
 import zipfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -104,13 +106,32 @@ def read_npz(
     Raises:
         DataError: the file is absent, damaged, too large, lacks an array, or holds Python objects.
     """
+    with _open_npz(path, largest, names) as (archive, members):
+        return {name: _read(archive, member, f"{path}: {name}") for name, member in members.items()}
+
+
+def npz_shapes(path: Path | str) -> dict[str, tuple[int, ...]]:
+    """Returns the shapes that the arrays of an `.npz` file declare, unread: a few kilobytes unpack to gigabytes.
+
+    Raises:
+        DataError: as `read_npz`.
+    """
+    with _open_npz(path, LARGEST, None) as (archive, members):
+        return {name: _declared(archive, member, f"{path}: {name}")[0] for name, member in members.items()}
+
+
+@contextmanager
+def _open_npz(
+    path: Path | str, largest: int, names: tuple[str, ...] | None
+) -> Iterator[tuple[zipfile.ZipFile, dict[str, zipfile.ZipInfo]]]:
+    """The archive and those of its members; whatever is wrong with it becomes a `DataError`."""
     try:
         with open_file(path) as file, zipfile.ZipFile(file) as archive:
             members = _members(archive, path, names)
             total = sum(member.file_size for member in members.values())
             if total > largest:
                 raise DataError(f"{path} declares {total:,} bytes of arrays, more than the {largest:,} allowed")
-            return {name: _read(archive, member, f"{path}: {name}") for name, member in members.items()}
+            yield archive, members
     except DataError:
         raise
     except ArtifactError as error:
@@ -181,12 +202,18 @@ def _members(archive: zipfile.ZipFile, path: Path | str, names: tuple[str, ...] 
     return {name: archive.infolist()[there.index(name)] for name in wanted}
 
 
-def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> np.ndarray:
+def _declared(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> tuple[tuple[int, ...], np.dtype]:
+    """Shape and type of an array, which agree with the size of its file."""
     with archive.open(member) as stream:
         shape, dtype = _header(stream, name)
         declared, there = math.prod(shape) * dtype.itemsize, member.file_size - stream.tell()
     if min(shape, default=0) < 0 or declared != there:
         raise DataError(f"{name} declares shape {shape} of {dtype}, {declared:,} bytes, but holds {there:,}")
+    return shape, dtype
+
+
+def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> np.ndarray:
+    _declared(archive, member, name)
     with archive.open(member) as stream:
         array = np.lib.format.read_array(stream, allow_pickle=False)
         stream.read(1)  # past the end, where the archive's checksum is compared

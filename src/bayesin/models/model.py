@@ -71,6 +71,10 @@ class Model(NamedTuple):
     name: str = "model"
     apply_train: ApplyTrain | None = None  # (params, x, key) -> (logits, params); None where it is `apply`
 
+    def __repr__(self) -> str:
+        more = [f"{len(self.statistics)} running statistics"] if self.statistics else []
+        return f"Model({', '.join([self.name, *more])})"
+
 
 @dataclass(frozen=True)
 class Held:

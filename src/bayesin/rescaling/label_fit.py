@@ -18,12 +18,11 @@ from jaxtyping import Array, Float
 
 from ..errors import PosteriorError
 from ..jaxprs import Apply, in_precision
-from ..likelihoods import Likelihood
+from ..likelihoods import Categorical, Likelihood
 from ..matching import draws_of
 from ..posteriors import Gaussian
 from ..randomness import PRNGKey
 from ..symmetry import PermutationSpec, UnitMap
-from ..trees import Tree
 from .one_pass import Maps
 from .units import Network, mapped
 
@@ -40,7 +39,7 @@ class _Program(NamedTuple):
     spec: PermutationSpec
     unit_maps: tuple[UnitMap, ...]
     steps: int
-    taught: bool  # by probabilities of all classes
+    soft: bool  # labels are probabilities of all classes
 
 
 class LabelFit:
@@ -56,12 +55,16 @@ class LabelFit:
         compute: str,
     ):
         self.taught = not isinstance(labels, np.ndarray)
-        self.program = _Program(
-            network.apply, compute, likelihood, network.spec, network.unit_maps, steps, self.taught
-        )
+        # Labels of classes as probabilities too: one program, which takes long to compile, for both kinds of fit.
+        soft = self.taught or isinstance(likelihood, Categorical)
+        self.program = _Program(network.apply, compute, likelihood, network.spec, network.unit_maps, steps, soft)
         self.key, self.order = jax.random.fold_in(network.key, 1), _batches(len(network.x), steps, batch)
         self.x = jnp.asarray(network.x)
-        self.labels = [_predicted(end, network, likelihood) for end in labels] if self.taught else jnp.asarray(labels)
+        if not isinstance(labels, np.ndarray):
+            self.labels: Any = [_predicted(end, network, self.program) for end in labels]
+        else:
+            classes = jax.eval_shape(network.apply, network.params, network.x[:1]).shape[-1] if soft else 0
+            self.labels = jax.nn.one_hot(labels, classes) if soft else jnp.asarray(labels)
 
     def fit(self, point: Gaussian, spreads: list[Array], tau: float) -> Maps:
         """The maps that lower the loss of single draws from the posterior."""
@@ -90,7 +93,7 @@ def _steps(program: _Program) -> tuple[Any, optax.GradientTransformation]:
     def loss(fitted: Maps, point: Gaussian, spreads: list[Array], x: Array, y: Array, key: PRNGKey) -> Array:
         moved = mapped(point, _as_maps(fitted, spreads), program.spec, program.unit_maps)
         outputs = apply(moved.draw(key), x)
-        if program.taught:
+        if program.soft:
             return -jnp.mean(jnp.sum(y * program.likelihood.log_probs(outputs), -1))  # pyright: ignore
         return -jnp.mean(program.likelihood.log_likelihood(outputs, y))
 
@@ -113,16 +116,18 @@ def _steps(program: _Program) -> tuple[Any, optax.GradientTransformation]:
     return run, optimiser
 
 
-def _predicted(end: Gaussian, network: Network, likelihood: Likelihood) -> Float[Array, "examples classes"]:
+def _predicted(end: Gaussian, network: Network, program: _Program) -> Float[Array, "examples classes"]:
     """Probabilities of the classes by an end of the path, averaged over its draws."""
-
-    @jax.jit
-    def probabilities(params: Tree, x: Array) -> Array:
-        return jnp.exp(likelihood.log_probs(network.apply(params, x)))  # pyright: ignore[reportAttributeAccessIssue]
-
+    probabilities = _probabilities(program)
     draws = draws_of(end, network.samples, network.key, 0)
     parts = [network.x[start : start + CHUNK] for start in range(0, len(network.x), CHUNK)]
     return jnp.concatenate([sum(probabilities(params, part) for params in draws) / len(draws) for part in parts])
+
+
+@lru_cache(maxsize=16)
+def _probabilities(program: _Program) -> Any:
+    apply = in_precision(program.apply, program.compute)
+    return jax.jit(lambda params, x: jnp.exp(program.likelihood.log_probs(apply(params, x))))  # pyright: ignore
 
 
 def _as_maps(fitted: Maps, spreads: list[Array]) -> Maps:

@@ -70,6 +70,9 @@ class Rescaled:
             self._points[tau] = point if own else self._fitted(point, tau)
         return self._points[tau]
 
+    def __repr__(self) -> str:
+        return f"Rescaled({self.path}{'' if self._fit is None else ', fitted to labels'})"
+
     def _rescaled(self, tau: float) -> Gaussian:
         return self._network.rescaled(as_gaussian(self.path(tau)), self._wanted(tau))
 
@@ -141,22 +144,23 @@ def rescale(
     fit = None
     if labels is not None:
         chosen = as_likelihood(likelihood)
-        teachers = _teachers(path, labels, chosen) if isinstance(labels, str) else np.asarray(labels)
-        if isinstance(teachers, np.ndarray):
-            if len(teachers) != len(network.x):
-                raise DataError(f"need as many labels as inputs, not {len(teachers)} and {len(network.x)}")
-            check_outputs(chosen, network.apply, mean, (network.x, teachers))
+        taught = isinstance(labels, str)
+        targets = _no_labels(labels, chosen, len(network.x)) if taught else np.asarray(labels)
+        if len(targets) != len(network.x):
+            raise DataError(f"need as many labels as inputs, not {len(targets)} and {len(network.x)}")
+        check_outputs(chosen, network.apply, mean, (network.x, targets))
+        teachers = [as_gaussian(path(tau)) for tau in (0.0, 1.0)] if taught else targets
         fit = LabelFit(network, teachers, steps, batch, chosen, compute)
     return Rescaled(path, network, spec, fit)
 
 
-def _teachers(path: Path, labels: str, likelihood: Likelihood) -> list[Gaussian]:
-    """The ends, where they are to teach the points between them."""
+def _no_labels(labels: str, likelihood: Likelihood, count: int) -> np.ndarray:
+    """Labels that stand for none, where the ends are to teach the points between them."""
     if labels != "ends":
         raise ConfigError(f"labels are an array, or 'ends', not '{labels}'")
     if not hasattr(likelihood, "log_probs"):
         raise ConfigError("labels='ends' needs a likelihood with probabilities of classes; else give labels")
-    return [as_gaussian(path(tau)) for tau in (0.0, 1.0)]
+    return np.zeros(count, np.int32)
 
 
 def rescale_middle(

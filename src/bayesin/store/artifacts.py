@@ -441,7 +441,8 @@ def _strings(
 def _check_strings(path: Path | str, strings: dict[str, str], file_format: str) -> str:
     found = strings.get("format", "")
     if found not in {POSTERIOR, ALIGNMENT}:
-        raise ArtifactError(f"{path} is no bayesin file: its header names format {found[:40]!r}")
+        named = f"its header names format {found[:40]!r}" if found else "its header names no format"
+        raise ArtifactError(f"{path} is no bayesin file: {named}; 'bayesin try' takes checkpoints of your own")
     if found != file_format:
         raise ArtifactError(f"{path} has format {found}, but {file_format} is needed here")
     version = strings.get("version", "")

@@ -43,6 +43,8 @@ MOST_GROUPS = 1 << 12  # a file may name any number, and work grows with it; dee
 MOST_FACTORS = 32  # of one piece of a parameter; each becomes an axis of an array, of which numpy has no more
 MOST_PIECES = 1 << 12  # of one parameter; a DenseNet has hundreds
 
+SHOWN = 6  # groups in a repr
+
 NEEDED = 'a spec needs "parameters" {path: [axis, …]} and "groups" {name: size}'
 NAME = r"[^\W\d][\w.-]*"
 
@@ -98,8 +100,8 @@ class PermutationSpec:
 
     Example:
         >>> spec = PermutationSpec.parse({"w0": ["64", "g0"], "w1": ["g0", "10"]}, {"g0": 32})
-        >>> spec.sizes
-        {'g0': 32}
+        >>> spec
+        PermutationSpec(1 group of units: g0 32; 2 parameters)
         >>> spec.shape("w1")
         (32, 10)
         >>> heads = PermutationSpec.parse({"qkv": ["5", "2 * h * q[h] + h * v[h]"]}, {"h": 4, "q[h]": 3, "v[h]": 2})
@@ -129,6 +131,12 @@ class PermutationSpec:
 
     def __hash__(self) -> int:
         return self._hash
+
+    def __repr__(self) -> str:
+        sizes = [f"{group} {size}" for group, size in self.sizes.items()]
+        shown = ", ".join(sizes[:SHOWN] + ["…"] * (len(sizes) > SHOWN))
+        groups = f"{len(sizes)} group{'' if len(sizes) == 1 else 's'} of units"
+        return f"PermutationSpec({groups}{': ' * bool(sizes)}{shown}; {len(self.parameters)} parameters)"
 
     def __getstate__(self) -> dict[str, Any]:
         return {"parameters": self.parameters}  # without the hash: that of a text is another in each process

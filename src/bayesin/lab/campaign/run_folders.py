@@ -6,9 +6,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from ...errors import ArtifactError
+from ...errors import ArtifactError, BayesinError
 from ...file_sets import UNFINISHED
-from ...json_files import read_json
+from ...json_files import expect, read_json
 from ...locks import is_locked
 from ...store import describe
 from ..runs import LOCK, RunConfig
@@ -65,8 +65,8 @@ def _look(folder: Path) -> RunFolder | None:
     status = task_status(folder) if trained else None
     try:
         text, error = says(folder), status.error if status else None
-    except (ArtifactError, KeyError, TypeError, ValueError) as problem:
-        text, error = "", str(problem) or "its numbers are damaged"
+    except BayesinError as problem:
+        text, error = "", str(problem)
     return RunFolder(folder, kind, status.state if status else "running" if working else state, text, error)
 
 
@@ -85,23 +85,29 @@ def _run(folder: Path) -> str:
     width = f" of width {config.width}" if config.width else ""
     text = f"{config.method}: {config.model}{width} on {config.data}"
     with suppress(ArtifactError):  # not done yet
-        members = read_json(folder / "results.json", {"members": [dict]})["members"]
+        members = read_json(folder / "results.json", {"members": [{"test_accuracy?": float | None}]})["members"]
         right = [one["test_accuracy"] for one in members if one.get("test_accuracy") is not None]
         text += f", accuracy {min(right):.1%}" + (" or more" if len(right) > 1 else "") if right else ""
     return text
 
 
 def _curves(folder: Path) -> str:
-    content = read_json(folder / "barrier.json", dict)
-    name, kinds = next(iter(content.get("sets", content).items()))
+    path = folder / "barrier.json"
+    content = read_json(path, dict)
+    curves = {str: {str: {"value": float}}}
+    expect(content, {"sets": curves} if "sets" in content else curves, str(path))
+    name, kinds = next(iter(content.get("sets", content).items()), ("no", {}))
     return f"{name} set: " + ", ".join(f"{kind} {curve['value']:.3f}" for kind, curve in kinds.items()) + " nats"
 
 
 def _alignment(folder: Path) -> str:
-    about = describe(folder / "alignment.safetensors").metadata
+    path = folder / "alignment.safetensors"
+    about = describe(path).metadata
     if "w2_after" in about:
+        expect(about, {"w2_before": float, "w2_after": float, "source": str, "target": str}, str(path))
         reached = f"W2 {about['w2_before']:.4g} to {about['w2_after']:.4g}"
     else:  # from file to file
+        expect(about, {"objective": float, "source": str, "target": str}, str(path))
         reached = f"objective {about['objective']:.4g}"
     return f"{about['source']} to {about['target']}, {reached}"
 
@@ -113,8 +119,9 @@ def _compact(folder: Path) -> str:
 
 def _merge(folder: Path) -> str:
     scores = read_json(folder / "merge.json", {"scores": {str: {str: float | None}}})["scores"]
-    name, score = list(scores.items())[-1]
-    return f"{name}: " + ", ".join(f"{measure} {score[measure]:.4f}" for measure in list(score)[:2])
+    name, score = next(reversed(scores.items()), ("no scores", {}))
+    known = [f"{measure} {number:.4f}" for measure, number in score.items() if number is not None]
+    return f"{name}: " + ", ".join(known[:2])
 
 
 def _evaluation(folder: Path) -> str:

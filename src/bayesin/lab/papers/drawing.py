@@ -1,6 +1,6 @@
 """Pieces that several figures share: curves along τ, barriers against a setting, bars of means, legends."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,30 +30,53 @@ def curves(axis: Any, pairs: Sequence[Record], part: str = "test", column: str =
     axis.set_ylim(bottom=0)
 
 
+def panels(
+    figure: Any, cases: Mapping[str, Sequence[Record]], **options: Any
+) -> Iterator[tuple[Any, Sequence[Record]]]:
+    """Panels side by side, one for each case under its name; an empty one where there is none."""
+    axes = figure.subplots(1, max(1, len(cases)), squeeze=False, **options)[0]
+    for axis, (title, records) in zip(axes, cases.items(), strict=False):
+        axis.set_title(title)
+        yield axis, records
+
+
 def curves_of_cases(figure: Any, cases: Mapping[str, Sequence[Record]], *, one_scale: bool) -> None:
     """A panel of `curves` for each case under its name, side by side; on one scale of losses if so asked."""
-    axes = figure.subplots(1, max(1, len(cases)), squeeze=False, sharey=one_scale)[0]
-    for axis, (title, pairs) in zip(axes, cases.items(), strict=False):
+    for axis, pairs in panels(figure, cases, sharey=one_scale):
         curves(axis, pairs)
-        axis.set_title(title)
-    axes[0].set_ylabel("test loss (nats)")
-    legend(figure, axes[0])
+    figure.axes[0].set_ylabel("test loss (nats)")
+    legend(figure, figure.axes[0])
 
 
 def barriers_against(axis: Any, groups: Mapping[float, Sequence[Record]]) -> None:
-    """Barriers against a setting, on a logarithmic scale: the mean of all pairs, with every pair as a point."""
+    """Barriers against a setting, on a logarithmic scale: the mean of all pairs, with every pair as a point.
+
+    What a temperature of its own at every τ leaves of them is dotted, where it was measured.
+    """
     settings, tallest = sorted(groups), 0.0
-    for kind in ("naive", "aligned"):
+    for kind in ("naive", "aligned", "rescaled"):
         look = KINDS[kind]
         values = [barrier_values(groups[setting], kind) for setting in settings]
         tallest = max([tallest, *(value for of_setting in values for value in of_setting)])
         points(axis, settings, values, look["color"])
-        means = [(at, np.mean(of_setting)) for at, of_setting in zip(settings, values, strict=True) if of_setting]
-        if means:
-            axis.plot(*zip(*means, strict=True), **look)
+        _means(axis, settings, values, **look)
+        calibrated = [_calibrated(groups[setting], kind) for setting in settings]
+        label = f"{look['label']}, calibrated"
+        _means(axis, settings, calibrated, color=look["color"], linestyle=":", marker="", lw=1, label=label)
     axis.set_xscale("log")
     barrier_scale(axis, tallest)
     axis.set_ylabel("barrier (nats)")
+
+
+def _means(axis: Any, places: Sequence[float], values: Sequence[Sequence[float]], **look: Any) -> None:
+    known = [(place, np.mean(of_place)) for place, of_place in zip(places, values, strict=True) if of_place]
+    if known:
+        axis.plot(*zip(*known, strict=True), **look)
+
+
+def _calibrated(pairs: Sequence[Record], kind: str) -> list[float]:
+    curves = [pair["numbers"].get(kind, {}).get("test", {}) for pair in pairs]
+    return [curve["calibrated_value"] for curve in curves if curve.get("calibrated_value") is not None]
 
 
 def points(axis: Any, places: Sequence[float], values: Sequence[Sequence[float]], colour: str) -> None:

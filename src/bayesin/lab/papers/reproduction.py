@@ -15,6 +15,7 @@ SCALES = ("smoke", "cpu", "paper")  # digits in under a minute; real data on two
 Record = Mapping[str, Any]  # name, title, settings, state, error, seconds, numbers; commit and device where known
 Verdict = Literal["confirmed", "partly", "not confirmed", "not decided", "not judged", "not measured"]
 Group = TypeVar("Group")
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,9 @@ def of_kind(records: Iterable[Record], kind: str) -> list[Record]:
     return [record for record in records if record["settings"]["kind"] == kind and record["state"] == "done"]
 
 
-def grouped(records: Iterable[Record], group_of: Callable[[Record], Group]) -> dict[Group, list[Record]]:
-    """The records by what `group_of` says of each, in the order in which groups appear."""
-    groups: dict[Group, list[Record]] = {}
+def grouped(records: Iterable[Item], group_of: Callable[[Item], Group]) -> dict[Group, list[Item]]:
+    """Records, or what was made of them, by what `group_of` says of each, in the order in which groups appear."""
+    groups: dict[Group, list[Item]] = {}
     for record in records:
         groups.setdefault(group_of(record), []).append(record)
     return groups
@@ -63,9 +64,10 @@ def grouped(records: Iterable[Record], group_of: Callable[[Record], Group]) -> d
 
 def runs_with_pairs(records: Sequence[Record]) -> list[tuple[Record, list[Record]]]:
     """Every training run that is done, with the pairs of its members that are."""
-    pairs = grouped(of_kind(records, "pair"), _run_hash)
-    return [(run, pairs.get(_run_hash(run), [])) for run in of_kind(records, "train")]
+    pairs = grouped(of_kind(records, "pair"), run_hash)
+    return [(run, pairs.get(run_hash(run), [])) for run in of_kind(records, "train")]
 
 
-def _run_hash(record: Record) -> str:
+def run_hash(record: Record) -> str:
+    """What names the training run that a record is of."""
     return record["settings"]["config"]["hash"]

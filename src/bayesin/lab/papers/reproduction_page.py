@@ -55,12 +55,19 @@ def found_in_words(findings: Sequence[Mapping[str, str]]) -> str:
     Example:
         >>> found_in_words([{"verdict": "confirmed"}, {"verdict": "partly"}, {"verdict": "confirmed"}])
         '2 of 3 claims confirmed, 1 partly'
+        >>> found_in_words([{"verdict": "not judged"}, {"verdict": "not judged"}])
+        '2 claims, none judged'
         >>> found_in_words([{"verdict": "not confirmed"}])
         'the claim is not confirmed'
     """
     counts = Counter(finding["verdict"] for finding in findings)
     if len(findings) == 1:
         return f"the claim is {findings[0]['verdict']}" + (" confirmed" if counts["partly"] else "")
+    if len(counts) == 1 and not counts["confirmed"]:
+        (verdict,) = counts
+        return f"{len(findings)} claims, " + verdict.replace("not", "none", 1).replace(
+            "partly", "all partly confirmed"
+        )
     others = [f"{counts[verdict]} {verdict}" for verdict in VERDICTS[1:] if counts[verdict]]
     return ", ".join([f"{counts['confirmed'] or 'none'} of {len(findings)} claims confirmed", *others])
 

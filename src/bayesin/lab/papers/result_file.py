@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ...errors import ArtifactError, BayesinError
+from ...errors import ArtifactError, BayesinError, ConfigError
 from ...file_sets import replaced_together
 from ...files import write_bytes
 from ...json_files import expect, json_text, read_json
@@ -147,6 +147,10 @@ def description(reproduction: Reproduction, scale: str) -> dict[str, Any]:
 def check_result(result: Any, where: str) -> None:
     """Raises `ArtifactError` unless the value is what `reproduce` writes, but for the numbers of its tasks."""
     expect(result, SCHEMA, where)
+    try:
+        find(result["name"])
+    except ConfigError as error:
+        raise ArtifactError(f"{where}: {error}") from None
     if result["scale"] not in SCALES:
         raise ArtifactError(f"{where}: 'scale' must be one of {', '.join(SCALES)}")
     if not result["records"]:

@@ -102,6 +102,32 @@ def barriers_of(pairs: Sequence[Record], part: str = "test", path: str = "aligne
     return Barriers(naive, aligned, _disjoint(pairs), known)
 
 
+def heights(barriers: Barriers, digits: int = 3) -> str:
+    """Barriers without → after alignment, in words; the latter, which may be tiny, with so many digits."""
+    return f"{format_mean_std(barriers.naive)} → {format_mean_std(barriers.aligned, digits)} nats"
+
+
+def lost_on_the_way(pairs: Sequence[Record]) -> str:
+    """Points of accuracy that the path loses, without → after alignment."""
+    return " → ".join(format_mean_std(points_lost(pairs, kind), 1) for kind in ("naive", "aligned"))
+
+
+def verdict_of_all(verdicts: Sequence[Verdict], what: str) -> tuple[Verdict, str]:
+    """Of a claim that is to hold for all: partly where it holds for some; and for how many of what it holds.
+
+    Example:
+        >>> verdict_of_all(["confirmed", "not decided", "not confirmed"], "values")
+        ('partly', '1 of 3 values, not decided at 1')
+    """
+    if not verdicts:
+        return "not measured", f"0 of 0 {what}"
+    held, open_ = verdicts.count("confirmed"), verdicts.count("not decided")
+    found: Verdict = "confirmed" if held == len(verdicts) else "partly" if held else "not confirmed"
+    if open_ and held + open_ == len(verdicts):
+        found = "not decided"
+    return found, f"{held} of {len(verdicts)} {what}" + (f", not decided at {open_}" if open_ else "")
+
+
 def findings_of_rescaled(cases: Mapping[str, Sequence[Record]], rule: Rule | None = None) -> list[Finding]:
     """What is left on the rescaled path of every case, beside the geodesic; nothing where it was not measured."""
     findings = []
@@ -160,6 +186,11 @@ def above(mean: float, error: float, limit: float) -> bool | None:
 def mean_above(values: Sequence[float] | np.ndarray, limit: float = 0.0) -> bool | None:
     """`above` for the mean of independent values, such as those of seeds."""
     return above(float(np.mean(values)), standard_error(values), limit)
+
+
+def verdict_of_miss(missed: bool | None) -> Verdict:
+    """Of a claim that a mean is not above a limit, from `above`."""
+    return "not decided" if missed is None else "not confirmed" if missed else "confirmed"
 
 
 def verdict_of_zero(barriers: Barriers) -> tuple[Verdict, str]:

@@ -252,8 +252,9 @@ def about_rescaled(kinds: Mapping[str, Barrier]) -> str:
 def barrier_cards(kinds: Mapping[str, Barrier], where: str) -> list[dict[str, str]]:
     """The heights of both barriers, with their errors."""
     return [
-        card(LABELS[kind], f"{curve.value:.3f}", "nats", f"± {curve.standard_error:.3f}, {where}", kind)
+        card(LABELS[kind], f"{curve.value:.3f}", "nats", f"± {error:.3f}, {where}" if error else where, kind)
         for kind, curve in kinds.items()
+        for error in [curve.standard_error]  # zero where both ends are points, which have no draws
     ]
 
 

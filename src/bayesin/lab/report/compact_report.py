@@ -99,7 +99,7 @@ def _title(report: CompactReport) -> str:
     if "compact" not in report.scores:
         return f"{report.samples:,} samples, one Gaussian"
     agreement = report.scores["compact"].agreement
-    return f"One Gaussian agrees with {report.samples:,} samples on {100 * agreement:.1f} % of the test set"
+    return f"One Gaussian agrees with {report.samples:,} samples on {percent(agreement)} of the test set"
 
 
 def _evaluation(report: CompactReport) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from .pairs import Measured as Measured
 from .pairs import PosteriorPair as PosteriorPair
 from .pairs import align_pair as align_pair
 from .pairs import cost_of_name as cost_of_name
+from .pairs import doubts_about_inputs as doubts_about_inputs
 from .pairs import first_of_each_class as first_of_each_class
 from .pairs import load_pair as load_pair
 from .pairs import measure_barriers as measure_barriers

@@ -12,8 +12,10 @@ from typing import Any
 
 import jax
 import numpy as np
+from safetensors import safe_open
+from safetensors.numpy import load_file
 
-from ...data import Dataset, read_npz
+from ...data import Dataset, npz_shapes, read_npz
 from ...errors import ArtifactError, ConfigError, did_you_mean, first_line
 from ...store import describe
 from ...trees import Tree, flatten, is_float, unflatten
@@ -22,6 +24,8 @@ from .pairs import PosteriorPair
 from .posterior_files import discover_and_verify
 
 PICKLED = (".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".bin")
+
+WANTED = "a checkpoint is one .safetensors or .npz file of arrays by parameter name"
 
 
 def load_own_pair(
@@ -58,20 +62,48 @@ def read_checkpoint(path: Path | str, like: Tree) -> Tree:
     Raises:
         ArtifactError: names the file and the first parameter that does not fit.
     """
-    arrays, wanted = _arrays(Path(path)), flatten(like)
-    named: dict[str, np.ndarray] = {}
-    for name, value in arrays.items():
-        if (place := _path(name, wanted)) in named:
+    path, wanted = Path(path), flatten(like)
+    if path.is_dir():
+        raise ArtifactError(f"{path} is a folder without posteriors; {WANTED}")
+    if not path.is_file():
+        raise ConfigError(f"there is no file '{path}'")
+    if path.suffix in PICKLED:
+        raise ArtifactError(
+            f"{path} is pickled, which may run code; {WANTED}, as safetensors.torch.save_file makes it"
+        )
+    try:
+        shapes = npz_shapes(path) if path.suffix == ".npz" else _shapes(path)
+        names = _names(path, shapes, wanted)  # before anything is read: a small file may promise gigabytes
+        arrays = read_npz(path, names=None) if path.suffix == ".npz" else load_file(path)
+    except ArtifactError:
+        raise
+    except Exception as error:  # of two libraries, for files that may hold anything
+        raise ArtifactError(f"{path} cannot be read as safetensors or npz: {first_line(error)}") from error
+    return unflatten(
+        {place: _as(arrays[names[place]], leaf.dtype, f"{path}: '{place}'") for place, leaf in wanted.items()}
+    )
+
+
+def _shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    with safe_open(path, "np") as file:
+        return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118, no mapping
+
+
+def _names(path: Path, shapes: Mapping[str, tuple[int, ...]], wanted: Mapping[str, Any]) -> dict[str, str]:
+    """The name in the file of every parameter; refuses what is missing, unknown, misshapen or there twice."""
+    named: dict[str, str] = {}
+    for name in shapes:
+        if (place := name if name in wanted else name.replace(".", "/")) in named:
             raise ArtifactError(f"{path} holds '{place}' twice, under two spellings of its name")
-        named[place] = value
+        named[place] = name
     for name in wanted.keys() - named.keys():
-        raise ArtifactError(f"{path} has no '{name}', which the model needs{did_you_mean(name, arrays)}")
+        raise ArtifactError(f"{path} has no '{name}', which the model needs{did_you_mean(name, shapes)}")
     for name in named.keys() - wanted.keys():
         raise ArtifactError(f"{path} holds '{name}', which the model does not have{did_you_mean(name, wanted)}")
     for name, leaf in wanted.items():
-        if named[name].shape != leaf.shape:
-            raise ArtifactError(f"{path}: '{name}' has shape {named[name].shape}, in the model {tuple(leaf.shape)}")
-    return unflatten({name: _as(named[name], leaf.dtype, f"{path}: '{name}'") for name, leaf in wanted.items()})
+        if (shape := shapes[named[name]]) != leaf.shape:
+            raise ArtifactError(f"{path}: '{name}' has shape {shape}, in the model {tuple(leaf.shape)}")
+    return named
 
 
 def _as(value: np.ndarray, dtype: Any, what: str) -> np.ndarray:
@@ -84,22 +116,3 @@ def _as(value: np.ndarray, dtype: Any, what: str) -> np.ndarray:
     if not np.all(same):
         raise ArtifactError(f"{what} holds numbers beyond {np.dtype(dtype)}, which the model has")
     return found
-
-
-def _arrays(path: Path) -> Mapping[str, np.ndarray]:
-    if not path.is_file():
-        raise ConfigError(f"there is no file '{path}'")
-    if path.suffix in PICKLED:
-        raise ArtifactError(f"{path} is pickled, which may run code; write it with safetensors.torch.save_file")
-    try:
-        if path.suffix == ".npz":
-            return read_npz(path, names=None)
-        from safetensors.numpy import load_file
-
-        return load_file(path)
-    except Exception as error:  # of two libraries, for files that may hold anything
-        raise ArtifactError(f"{path} cannot be read as safetensors or npz: {first_line(error)}") from error
-
-
-def _path(name: str, wanted: Mapping[str, Any]) -> str:
-    return name if name in wanted else name.replace(".", "/")

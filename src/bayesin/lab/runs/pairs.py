@@ -6,15 +6,16 @@ permutations, the moved posterior must compute the same function on real inputs,
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 import numpy as np
 
-from ...data import Dataset
-from ...errors import ConfigError
+from ...data import Dataset, Normalise
+from ...errors import BayesinError, ConfigError
 from ...evaluation import Barrier, barrier
 from ...inputs import Inputs, take
 from ...matching import Alignment, Sweep, align
@@ -39,6 +40,8 @@ from .posterior_files import (
 CHECKED = 256  # inputs on which the function is compared before and after
 SEEN = 2_000  # training inputs at most on which units are compared and rescaled
 DRAWS = 2  # of the weights, for both
+LOOKED_AT = 200  # test examples on which ways to prepare inputs are compared
+FAR = 0.1  # in accuracy; three standard errors of that many examples
 
 CostName = Literal["wasserstein", "means", "kl", "activations", "blend"]
 BY_DATA: tuple[CostName, ...] = ("activations", "blend")
@@ -155,6 +158,34 @@ def load_pair(
         found = "discovered with signs" if known.signed else "discovered, without a sign to change," if signs else ""
         origin = f"{found or 'discovered'} and verified"
     return PosteriorPair(first, second, known, model, inputs, inputs_are, origin, data)
+
+
+def doubts_about_inputs(pair: PosteriorPair, choice: ModelChoice, *files: PosteriorFile) -> str | None:
+    """What a person should know where both networks are right far more often on inputs that are prepared otherwise.
+
+    None where a file says how its inputs were prepared. A checkpoint of another program does not, and on other inputs
+    its barrier means nothing.
+    """
+    data, model = pair.data, pair.model
+    if data is None or model is None or data.classes is None or any(file.run_data for file in files):
+        return None
+    points = [point_of(posterior) for posterior in (pair.target, pair.source)]
+    right = {data.normalise: _accuracies(model, points, data)}
+    for other in get_args(Normalise)[::-1]:
+        with suppress(BayesinError):  # tokens, say, can only be left as they are
+            known = right.get(other)
+            right[other] = known or _accuracies(model, points, dataset_of(replace(choice, normalise=other), *files))
+    best = max(right, key=lambda way: sum(right[way]))
+    if sum(right[best]) - sum(right[data.normalise]) < 2 * FAR:
+        return None
+    now, then = (" and ".join(f"{accuracy:.1%}" for accuracy in right[way]) for way in (data.normalise, best))
+    return f"accuracies are {now}, with --normalise {best} they would be {then}: were the two trained on such inputs?"
+
+
+def _accuracies(model: Model, points: list[Tree], data: Dataset | None) -> list[float]:
+    assert data is not None
+    x, y = take(data.x_test, slice(LOOKED_AT)), data.y_test[:LOOKED_AT]
+    return [float(np.mean(np.asarray(model.apply(params, x)).argmax(-1) == y)) for params in points]
 
 
 def align_pair(

@@ -18,7 +18,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ...data import Dataset, published_content
+from ...data import Dataset, Normalise, published_content
 from ...errors import ArtifactError, ConfigError, DataError, LeftBehindWarning, did_you_mean
 from ...file_sets import check_one_making
 from ...inputs import Inputs, count_of, shapes_of, take
@@ -59,6 +59,8 @@ class ModelChoice:
     """Folder to look for data in first."""
     limit: int | None = None
     """Use so many examples of each of the training and the test set."""
+    normalise: Normalise | None = None
+    """How --data are prepared: standard, unit or none; by default as the files say, and standard if they do not."""
 
 
 @dataclass(frozen=True)
@@ -237,9 +239,13 @@ def dataset_of(choice: ModelChoice, *files: PosteriorFile, needed: bool = True) 
         names = " and ".join(str(file.run_data) for file in named.values() if file.run_data)
         raise ConfigError(f"the posteriors were trained on different data ({names}); --data says which to use")
     file = next(iter(named.values()), None)
-    about = RunData(choice.data, None) if choice.data is not None else None if file is None else file.run_data
+    about = None if file is None else file.run_data
+    if choice.data is not None:  # wherever they lie, they are prepared as those that the files were trained on
+        about = RunData(choice.data) if about is None else RunData(choice.data, normalise=about.normalise)
     if about is None:
         return None
+    if choice.normalise is not None:
+        about = replace(about, normalise=choice.normalise)
     if choice.limit is not None:
         about = replace(about, limit=choice.limit)
     own = {} if file is None or choice.data is not None else {"of": file.text, "folder": file.path.parent}
@@ -268,7 +274,8 @@ def model_of(choice: ModelChoice, data: Dataset | None, *files: PosteriorFile) -
     """Builds the model that the choice or the files name; None where nothing names one."""
     named = {_model_identity(file.about_model): file.about_model for file in files if file.about_model}
     if len(named) > 1:
-        raise ConfigError(f"the posteriors are of different models: {' and '.join(named)}")
+        models = " and ".join(f"{model:.200}" for model in named)
+        raise ConfigError(f"the posteriors are of different models: {models}")
     about: Mapping[str, Any] = next(iter(named.values()), {})
     name = choice.model or about.get("name")
     if name is None:

@@ -16,7 +16,7 @@ from ..verdicts import (
     barrier_values,
     barriers_of,
     findings_of_rescaled,
-    format_mean_std,
+    heights,
     verdict_of_nearly_zero,
     verdict_of_zero,
 )
@@ -56,8 +56,7 @@ def judge(records: Sequence[Record]) -> list[Finding]:
             barriers = barriers_of(of_case, part)
             if barriers.naive:
                 claim = f"{title}, {part} set: no barrier after alignment"
-                ours = f"{format_mean_std(barriers.naive)} → {format_mean_std(barriers.aligned, 4)} nats"
-                ours += stds.get(title, "") if part == "test" else ""
+                ours = heights(barriers, 4) + (stds.get(title, "") if part == "test" else "")
                 said = SAID.get(title, "zero after alignment")
                 findings.append(Finding(claim, said, ours, *rule(barriers)))
     return findings + findings_of_rescaled(grouped(measured, case_of))

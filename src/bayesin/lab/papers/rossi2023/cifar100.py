@@ -14,6 +14,7 @@ from ..verdicts import (
     barriers_of,
     findings_of_rescaled,
     format_mean_std,
+    heights,
     verdict_of_nearly_zero,
     verdict_of_zero,
 )
@@ -40,8 +41,7 @@ def judge(records: Sequence[Record]) -> list[Finding]:
             Finding(
                 f"{title}: a barrier stays",
                 "training converges well, no zero-barrier solution",
-                f"{format_mean_std(barriers.naive)} → {format_mean_std(barriers.aligned)} nats, "
-                f"test accuracy {format_mean_std(accuracies(of_case), 2)} %",
+                f"{heights(barriers)}, test accuracy {format_mean_std(accuracies(of_case), 2)} %",
                 _stays(zero, verdict_of_nearly_zero(barriers)[0]),
                 reason,
             )

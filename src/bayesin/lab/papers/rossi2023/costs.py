@@ -24,7 +24,7 @@ from ..verdicts import (
     mean_above,
     standard_error,
 )
-from .variational_pairs import case_of, disjoint_pairs, posteriors
+from .variational_pairs import PRESET_OF, case_of, disjoint_pairs, posteriors, preset_of
 
 COSTS_COMPARED: dict[CostName, str] = {
     "wasserstein": "W2",
@@ -33,7 +33,6 @@ COSTS_COMPARED: dict[CostName, str] = {
     "activations": "activations",
 }
 IN_WEIGHT_SPACE: tuple[CostName, ...] = ("wasserstein", "means", "kl")
-NAMED = {"sgd": "paper", "adam": "converged"}  # what tells the presets apart is their optimiser
 DATA_SETS = {
     "smoke": ("mnist",),
     "cpu": ("mnist", "cifar10"),
@@ -49,7 +48,7 @@ LOOKS = {
 
 
 def tasks(scale: str) -> list[Task]:
-    configs = [posteriors(scale, data, named=named) for data in DATA_SETS[scale] for named in NAMED.values()]
+    configs = [posteriors(scale, data, named=named) for data in DATA_SETS[scale] for named in PRESET_OF.values()]
     return [
         pair
         for config in configs
@@ -104,7 +103,7 @@ def _cases(records: Sequence[Record]) -> dict[str, dict[str, list[Record]]]:
 
 
 def _case_of(pair: Record) -> str:
-    return f"{case_of(pair)}, {NAMED[pair['settings']['config']['training']['optimiser']]}"
+    return f"{case_of(pair)}, {preset_of(pair)}"
 
 
 def _shares(pairs: Sequence[Record], path: str = "aligned") -> np.ndarray:

@@ -10,6 +10,7 @@ then variance and temperature are one axis, T / v, the number of epochs stretche
 share of the initialisation that is found in the means after training.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +25,8 @@ from ....trees import Tree, flatten
 from ...campaign import RunTask, Task, TaskContext, TrainTask
 from ...runs import RunConfig, find_posterior, read_posterior
 from .. import drawing
-from ..reproduction import Finding, Record, Reproduction, Verdict, of_kind, runs_with_pairs
-from ..verdicts import above, barriers_of, format_mean_std, standard_error, trend
+from ..reproduction import Finding, Record, Reproduction, grouped, of_kind, run_hash, runs_with_pairs
+from ..verdicts import above, barriers_of, format_mean_std, standard_error, trend, verdict_of_all, verdict_of_miss
 from .variational_pairs import disjoint_pairs, network_of, posteriors, resnet_disjoint_pairs
 
 RATIOS = {"smoke": (5.0, 50.0), "cpu": (1.0, 10.0, 100.0), "paper": (1.0, 10.0, 100.0, 1_000.0)}  # T / v
@@ -151,10 +152,10 @@ class Point(NamedTuple):
 
 def points(records: Sequence[Record]) -> dict[str, list[Point]]:
     """The settings of every network that have pairs and a drift, by T / v, variance and epochs."""
-    drifts = {_run_of(record): record["numbers"] for record in of_kind(records, "drift")}
+    drifts = {run_hash(record): record["numbers"] for record in of_kind(records, "drift")}
     found: dict[str, list[Point]] = {}
     for run, pairs in runs_with_pairs(records):
-        if not pairs or (drift := drifts.get(_run_of(run))) is None:
+        if not pairs or (drift := drifts.get(run_hash(run))) is None:
             continue
         training, barriers, members = run["settings"]["config"]["training"], barriers_of(pairs), drift["members"]
         variance, temperature = training["prior_variance"], training["temperature"]
@@ -168,10 +169,6 @@ def points(records: Sequence[Record]) -> dict[str, list[Point]]:
         )
         found.setdefault(network_of(run), []).append(point)
     return {network: sorted(of_network) for network, of_network in found.items()}
-
-
-def _run_of(record: Record) -> str:
-    return record["settings"]["config"]["hash"]
 
 
 def judge(records: Sequence[Record]) -> list[Finding]:
@@ -189,26 +186,15 @@ def _one_axis(network: str, found: Sequence[Point]) -> list[Finding]:
         factor = high.share / max(low.share, 1e-9)
         error = float(np.hypot(high.error / high.share, low.error / max(low.share, 1e-9)))
         more = above(float(np.log(factor)), error, float(np.log(ALIKE)))
-        verdicts.append("not decided" if more is None else "not confirmed" if more else "confirmed")
+        verdicts.append(verdict_of_miss(more))
         shares = ", ".join(f"v {point.variance:g} {_percent(point)}" for point in alike)
         parts.append(f"T/v {ratio:g}, {epochs} epochs: {shares} %")
     if not parts:
         return []
-    held = verdicts.count("confirmed")
-    open_ = verdicts.count("not decided")
-    verdict: Verdict = "confirmed" if held == len(verdicts) else "partly" if held else "not confirmed"
-    if open_ and held + open_ == len(verdicts):
-        verdict = "not decided"
-    return [
-        Finding(
-            f"{network}: prior variance and temperature are one axis, T/v",
-            "not studied",
-            "; ".join(parts),
-            verdict,
-            f"shares of the barrier left agree within a factor of {ALIKE:g} at {held} of {len(verdicts)} values"
-            + (f", not decided at {open_}" if open_ else ""),
-        )
-    ]
+    verdict, held = verdict_of_all(verdicts, "values")
+    reason = f"shares of the barrier left agree within a factor of {ALIKE:g} at {held}"
+    claim = f"{network}: prior variance and temperature are one axis, T/v"
+    return [Finding(claim, "not studied", "; ".join(parts), verdict, reason)]
 
 
 def _percent(point: Point) -> str:
@@ -217,9 +203,7 @@ def _percent(point: Point) -> str:
 
 
 def _alike(found: Sequence[Point]) -> dict[tuple[float, int], list[Point]]:
-    groups: dict[tuple[float, int], list[Point]] = {}
-    for point in found:
-        groups.setdefault((float(f"{point.ratio:.4g}"), point.epochs), []).append(point)
+    groups = grouped(found, lambda point: (float(f"{point.ratio:.4g}"), point.epochs))
     return {key: group for key, group in groups.items() if len(group) > 1}
 
 
@@ -246,21 +230,11 @@ def _prediction(network: str, found: Sequence[Point]) -> list[Finding]:
         return []
     off = [abs(float(np.mean(point.kept)) - float(point.predicted or 0.0)) for point in known]
     errors = [standard_error(point.kept) for point in known]
-    close = [above(difference, error, PREDICTED) for difference, error in zip(off, errors, strict=True)]
-    held, missed = close.count(False), close.count(True)
-    verdict: Verdict = "confirmed" if held == len(close) else "not confirmed" if missed == len(close) else "partly"
-    if None in close and not missed:
-        verdict = "not decided"
+    missed = [above(difference, error, PREDICTED) for difference, error in zip(off, errors, strict=True)]
+    verdict, held = verdict_of_all([verdict_of_miss(far) for far in missed], "settings")
+    ours = f"kept and predicted share differ by {format_mean_std(off)} over the settings, at most {max(off):.3f}"
     claim = f"{network}: what survives of the initialisation is what weight decay by the prior leaves"
-    return [
-        Finding(
-            claim,
-            "not studied",
-            f"kept and predicted share differ by {format_mean_std(off)} over the settings, at most {max(off):.3f}",
-            verdict,
-            f"within {PREDICTED:g} at {held} of {len(close)} settings",
-        )
-    ]
+    return [Finding(claim, "not studied", ours, verdict, f"within {PREDICTED:g} at {held}")]
 
 
 def table(records: Sequence[Record]) -> list[list[str]]:
@@ -292,13 +266,13 @@ def draw(figure: Any, records: Sequence[Record]) -> None:
     found = points(records)
     seen = sorted({float(f"{point.ratio:.4g}") for of_network in found.values() for point in of_network})
     for colour, (network, of_network) in zip((drawing.PURPLE, drawing.OCHRE), found.items(), strict=False):
-        usual = max(_count(point.epochs for point in of_network).items(), key=lambda item: (item[1], item[0]))[0]
+        usual = max(Counter(point.epochs for point in of_network).items(), key=lambda item: (item[1], item[0]))[0]
         variances = sorted({point.variance for point in of_network})
         for marker, variance in zip(LOOKS, variances, strict=False):
             chosen = [point for point in of_network if point.variance == variance and point.epochs == usual]
             label = f"{network}, v = {variance:g}"
             _line(axes[0], [p.ratio for p in chosen], chosen, color=colour, marker=marker, label=label)
-        base = max(_count(point.variance for point in of_network).items(), key=lambda item: item[1])[0]
+        base = max(Counter(point.variance for point in of_network).items(), key=lambda item: item[1])[0]
         for shade, (marker, ratio) in enumerate(zip(LOOKS, seen, strict=False), 1):
             chosen = [p for p in of_network if np.isclose(p.ratio, ratio, rtol=1e-3) and p.variance == base]
             chosen = sorted(chosen, key=lambda point: point.epochs)
@@ -314,13 +288,6 @@ def draw(figure: Any, records: Sequence[Record]) -> None:
         axis.set_xlabel(label)
         drawing.legend_inside(axis, fontsize=6)
     axes[0].set_ylabel("left of the barrier after alignment (%)")
-
-
-def _count(values: Any) -> dict[Any, int]:
-    found: dict[Any, int] = {}
-    for value in values:
-        found[value] = found.get(value, 0) + 1
-    return found
 
 
 def _line(axis: Any, places: Sequence[float], chosen: Sequence[Point], **look: Any) -> None:

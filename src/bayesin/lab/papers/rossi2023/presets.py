@@ -13,12 +13,12 @@ from ..verdicts import (
     barriers_of,
     findings_of_rescaled,
     format_mean_std,
-    points_lost,
+    heights,
+    lost_on_the_way,
     verdict_of_zero,
 )
-from .variational_pairs import DATA, case_of, pairs, posteriors, resnet_pairs
+from .variational_pairs import DATA, PRESET_OF, case_of, pairs, posteriors, preset_of, resnet_pairs
 
-NAMED = {"sgd": "paper", "adam": "converged"}  # what tells the presets apart is their optimiser
 # Test accuracies that a prototype reached, as shares.
 FLOORS = {
     ("MLP on MNIST", "paper"): 0.98,
@@ -33,7 +33,7 @@ FLOORS = {
 
 def tasks(scale: str) -> list[Task]:
     data_sets = list(DATA)[:1] if scale == "smoke" else DATA
-    configs = [posteriors(scale, data, named=named) for data in data_sets for named in NAMED.values()]
+    configs = [posteriors(scale, data, named=named) for data in data_sets for named in PRESET_OF.values()]
     if scale == "cpu":  # eight settings take their time, and ResNet20 trained in minutes says nothing of a preset
         return [pairs(scale, [config])[0] for config in configs]
     return [*pairs(scale, configs, train_set=True), *resnet_pairs(scale)]
@@ -62,9 +62,7 @@ def judge(records: Sequence[Record]) -> list[Finding]:
     }
     for title, of_run in converged.items():
         barriers = barriers_of(of_run)
-        lost = [format_mean_std(points_lost(of_run, kind), 1) for kind in ("naive", "aligned")]
-        heights = f"{format_mean_std(barriers.naive)} → {format_mean_std(barriers.aligned, 4)} nats"
-        ours = f"{heights}, points of accuracy lost {' → '.join(lost)}"
+        ours = f"{heights(barriers, 4)}, points of accuracy lost {lost_on_the_way(of_run)}"
         claim = f"{title}: no barrier after alignment"
         findings.append(Finding(claim, "not studied", ours, *verdict_of_zero(barriers)))
     return findings + findings_of_rescaled(converged)
@@ -91,7 +89,7 @@ def _rows(records: Sequence[Record]) -> dict[tuple[str, str, str], dict[str, Any
     for run, of_run in runs_with_pairs(records):
         members, training = run["numbers"]["members"], run["settings"]["config"]["training"]
         compute = "" if training["compute"] == "float32" else f", {training['compute']}"
-        rows[case_of(run), NAMED[training["optimiser"]], compute] = {
+        rows[case_of(run), preset_of(run), compute] = {
             "whole": run["settings"]["config"]["data"]["limit"] is None,  # floors are of the whole data sets
             "accuracy": [member["test_accuracy"] for member in members],
             "std": [member["std_mean"] for member in members],

@@ -8,8 +8,8 @@ import numpy as np
 
 from ...campaign import Task
 from .. import drawing
-from ..reproduction import Finding, Record, Reproduction, Verdict, grouped, of_kind
-from ..verdicts import accuracies, barriers_of, format_mean_std, verdict_of_zero
+from ..reproduction import Finding, Record, Reproduction, grouped, of_kind
+from ..verdicts import accuracies, barriers_of, format_mean_std, verdict_of_all, verdict_of_zero
 from .variational_pairs import pairs, posteriors
 
 VARIANCES = {
@@ -104,16 +104,13 @@ def _finding(measured: Sequence[Record], setting_of: SettingOf, what: str) -> Fi
         barriers = barriers_of(of_value)
         verdicts.append(verdict_of_zero(barriers)[0])
         parts.append(f"{value:g}: {format_mean_std(barriers.naive)} → {format_mean_std(barriers.aligned, 4)}")
-    held, open_ = verdicts.count("confirmed"), verdicts.count("not decided")
-    verdict: Verdict = "confirmed" if held == len(verdicts) else "partly" if held else "not confirmed"
-    if open_ and (not held or held + open_ == len(verdicts)):
-        verdict = "not decided"
+    verdict, held = verdict_of_all(verdicts, "values")
     return Finding(
         f"the conclusions hold for every {what}",
         "conclusions hold across the grid; grid and numbers unknown to us",
         "; ".join(parts),
-        verdict if verdicts else "not measured",
-        f"zero after alignment at {held} of {len(verdicts)} values" + (f", not decided at {open_}" if open_ else ""),
+        verdict,
+        f"zero after alignment at {held}",
     )
 
 

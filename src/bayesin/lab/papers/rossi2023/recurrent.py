@@ -11,8 +11,8 @@ from ...campaign import Task, neighbours
 from ...runs import RunConfig, make_training, preset
 from .. import drawing
 from ..reproduction import Finding, Record, Reproduction, grouped, of_kind
-from ..verdicts import accuracies, barriers_of, format_mean_std, points_lost, verdict_of_zero
-from .variational_pairs import SIZES, network_of
+from ..verdicts import accuracies, barriers_of, format_mean_std, heights, lost_on_the_way, verdict_of_zero
+from .variational_pairs import SIZES, network_of, preset_of, width_of
 
 CELLS = ("rnn", "lstm")
 CASES = {  # (units, preset): the paper's rule at two widths, the converged one at the smaller
@@ -53,18 +53,12 @@ def judge(records: Sequence[Record]) -> list[Finding]:
     findings = []
     for title, pairs in grouped(of_kind(records, "pair"), _case_of).items():
         barriers = barriers_of(pairs)
-        verdict, reason = verdict_of_zero(barriers)
-        lost = [format_mean_std(points_lost(pairs, kind), 1) for kind in ("naive", "aligned")]
-        findings.append(
-            Finding(
-                f"{title}: no barrier after alignment",
-                "left to future work",
-                f"{format_mean_std(barriers.naive)} → {format_mean_std(barriers.aligned)} nats, test accuracy "
-                f"{format_mean_std(accuracies(pairs), 2)} %, of which the path loses {' → '.join(lost)}",
-                verdict,
-                reason,
-            )
+        ours = (
+            f"{heights(barriers)}, test accuracy {format_mean_std(accuracies(pairs), 2)} %, of which the path loses "
+            f"{lost_on_the_way(pairs)}"
         )
+        claim = f"{title}: no barrier after alignment"
+        findings.append(Finding(claim, "left to future work", ours, *verdict_of_zero(barriers)))
     return findings
 
 
@@ -75,9 +69,7 @@ def draw(figure: Any, records: Sequence[Record]) -> None:
 
 
 def _case_of(pair: Record) -> str:
-    config = pair["settings"]["config"]
-    named = "paper" if config["training"]["optimiser"] == "sgd" else "converged"
-    return f"{network_of(pair)}, {config['model']['width']} units, `{named}`"
+    return f"{network_of(pair)}, {width_of(pair):g} units, `{preset_of(pair)}`"
 
 
 RECURRENT = Reproduction(

@@ -26,7 +26,7 @@ from ...campaign import RunTask, Task, TaskContext, TrainTask
 from ...runs import RunConfig, make_training, point_of, preset
 from .. import drawing
 from ..reproduction import Finding, Record, Reproduction, Verdict, grouped, of_kind
-from ..verdicts import BARRIER_NATS, NO_BARRIER, format_mean_std, mean_above, standard_error
+from ..verdicts import BARRIER_NATS, NO_BARRIER, format_mean_std, mean_above, standard_error, verdict_of_miss
 from .variational_pairs import DATA, NETWORKS
 
 MATCHINGS = {"none": "no matching", "wasserstein": "W2", "activations": "activations", "blend": "both"}
@@ -333,16 +333,12 @@ def _verdict(column: Column, naive: Column, goal: float, points: float | None) -
         return "not measured", NO_BARRIER
     if len(column.share) < 2:
         return "not decided", "one pair has no spread"
-    verdicts = [_against(column.share, goal)] + ([] if points is None else [_against(column.points, points)])
+    limited = [(column.share, goal)] + ([] if points is None else [(column.points, points)])
+    verdicts = [verdict_of_miss(mean_above(values, limit)) for values, limit in limited]
     order: tuple[Verdict, ...] = ("confirmed", "not decided", "not confirmed")
     worst = order[max(map(order.index, verdicts))]
     error = standard_error(column.share)
     return worst, f"{column.share.mean():.1%} left, standard error {error:.1%} over {len(column.share)} pairs"
-
-
-def _against(values: np.ndarray, goal: float) -> Verdict:
-    more = mean_above(values, goal)
-    return "not decided" if more is None else "not confirmed" if more else "confirmed"
 
 
 CONTROLS = {

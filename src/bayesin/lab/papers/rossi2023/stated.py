@@ -21,7 +21,8 @@ from ..verdicts import (
     barriers_of,
     findings_of_rescaled,
     format_mean_std,
-    points_lost,
+    heights,
+    lost_on_the_way,
     verdict_of_nearly_zero,
     verdict_of_zero,
 )
@@ -54,11 +55,9 @@ def judge(records: Sequence[Record]) -> list[Finding]:
     for title, of_case in cases.items():
         barriers = barriers_of(of_case)
         rule = verdict_of_nearly_zero if "ResNet20" in title else verdict_of_zero
-        lost = [format_mean_std(points_lost(of_case, kind), 1) for kind in ("naive", "aligned")]
         ours = (
-            f"{format_mean_std(barriers.naive)} → {format_mean_std(barriers.aligned, 4)} nats, test accuracy "
-            f"{format_mean_std(accuracies(of_case), 2)} %, of which the path loses {' → '.join(lost)}; "
-            f"mean std {_mean_std(records, title):.4f}"
+            f"{heights(barriers, 4)}, test accuracy {format_mean_std(accuracies(of_case), 2)} %, of which the path "
+            f"loses {lost_on_the_way(of_case)}; mean std {_mean_std(records, title):.4f}"
         )
         said = "nearly zero after alignment" if "ResNet20" in title else "zero after alignment"
         findings.append(Finding(f"{title}: no barrier after alignment", said, ours, *rule(barriers)))

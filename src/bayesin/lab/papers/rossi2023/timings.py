@@ -101,19 +101,18 @@ def judge(records: Sequence[Record]) -> list[Finding]:
 
 def draw(figure: Any, records: Sequence[Record]) -> None:
     cases = grouped(of_kind(records, "timing"), network_of)
-    axes = figure.subplots(1, max(1, len(cases)), squeeze=False)[0]
-    for axis, (title, of_network) in zip(axes, cases.items(), strict=False):
+    for axis, of_network in drawing.panels(figure, cases):
         by_width = grouped(sorted(of_network, key=width_of), width_of)
         for name, look in LOOKS.items():
             seconds = [[record["numbers"][name]["seconds"] for record in same] for same in by_width.values()]
             axis.plot(list(by_width), [np.mean(values) for values in seconds], label=name, **look)
             drawing.points(axis, list(by_width), seconds, look["color"])
         axis.axhline(60, color=drawing.GREY, linestyle=":", lw=1)
-        axis.set(xscale="log", yscale="log", xlabel="width", title=title)
+        axis.set(xscale="log", yscale="log", xlabel="width")
         axis.set_xticks(list(by_width), [f"{width:g}" for width in by_width])
         axis.minorticks_off()
-    axes[0].set_ylabel("alignment (s); dotted: one minute")
-    drawing.legend_inside(axes[0])
+    figure.axes[0].set_ylabel("alignment (s); dotted: one minute")
+    drawing.legend_inside(figure.axes[0])
 
 
 def _ratios_of_widest(records: Sequence[Record]) -> list[float]:

@@ -14,6 +14,7 @@ from ...runs import RunConfig, make_training, preset
 from ..reproduction import Record
 
 NETWORKS = {"mlp": "MLP", "resnet20": "ResNet20", "rnn": "tanh cell", "lstm": "LSTM", "vit": "transformer"}
+PRESET_OF = {"sgd": "paper", "adam": "converged"}  # which is what tells them apart
 DATA = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 
 
@@ -131,6 +132,11 @@ def case_of(record: Record) -> str:
 def network_of(record: Record) -> str:
     """The network of a record, in words."""
     return NETWORKS[record["settings"]["config"]["model"]["name"]]
+
+
+def preset_of(record: Record) -> str:
+    """The preset of a record's training."""
+    return PRESET_OF[record["settings"]["config"]["training"]["optimiser"]]
 
 
 def width_of(record: Record) -> float:

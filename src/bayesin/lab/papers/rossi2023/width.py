@@ -58,13 +58,12 @@ def _verdict_of_trend(
 
 def draw(figure: Any, records: Sequence[Record]) -> None:
     cases = grouped(of_kind(records, "pair"), case_of)
-    axes = figure.subplots(1, max(1, len(cases)), squeeze=False)[0]
-    for axis, (title, of_case) in zip(axes, cases.items(), strict=False):
+    for axis, of_case in drawing.panels(figure, cases):
         by_width = _by_width(of_case)
         drawing.barriers_against(axis, by_width)
-        axis.set(title=title, xlabel="width", xticks=list(by_width), xticklabels=[f"{w:g}" for w in by_width])
+        axis.set(xlabel="width", xticks=list(by_width), xticklabels=[f"{w:g}" for w in by_width])
         axis.minorticks_off()
-    drawing.legend(figure, axes[0])
+    drawing.legend(figure, figure.axes[0])
 
 
 def _by_width(records: Sequence[Record]) -> dict[float, list[Record]]:

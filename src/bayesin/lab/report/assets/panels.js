@@ -3,19 +3,28 @@
 function panelsSection(run, state) {
   const panels = ((run.panels || {}).panels || []).filter((panel) => panel.marks.length);
   if (!panels.length) return null;
-  const figures = panels.map((panel, at) => panelFigure(panel, at, panels.length));
+  // One legend serves all panels, unless one look means several things: then each has its own.
+  const named = panels.map(namedMarks), means = new Map();
+  named.flatMap((marks) => [...marks]).forEach(([label, mark]) => { const look = mark.colour + keyOfMark(mark); means.set(look, (means.get(look) || new Set()).add(label)); });
+  const shared = [...means.values()].every((labels) => labels.size === 1);
+  const figures = panels.map((panel, at) => panelFigure(panel, at, panels.length, shared ? "" : panelLegend(named[at])));
   state.afterMount.push(() => figures.forEach((plot) => plot.draw()));
-  const named = new Map();
-  panels.forEach((panel) => panel.marks.forEach((mark) => { if (mark.label && mark.kind !== "area" && !named.has(mark.label)) named.set(mark.label, mark); }));
-  const keys = [...named].map(([label, mark]) => el("li", {}, el("span", { class: `key ${mark.dash === "dash" || mark.dash === "dashdot" ? "dash" : mark.dash === "dot" ? "dot" : ""}`, style: `color:${inkOf(mark.colour, ink())}`, "aria-hidden": "true" }), el("span", {}, label)));
-  return section("panels", "Figure", run.panels.says ? lead(run.panels.says) : null, keys.length ? el("ul", { class: "legend" }, keys) : null, el("div", { class: "grid" }, figures.map((plot) => plot.node)));
+  return section("panels", "Figure", run.panels.says ? lead(run.panels.says) : null, shared ? panelLegend(new Map(named.flatMap((marks) => [...marks]))) : null, el("div", { class: "grid" }, figures.map((plot) => plot.node)));
 }
 
-function panelFigure(panel, at, count) {
+const namedMarks = (panel) => new Map(panel.marks.filter((mark) => mark.label && mark.kind !== "area").reverse().map((mark) => [mark.label, mark]).reverse());
+const keyOfMark = (mark) => (mark.dash === "dash" || mark.dash === "dashdot" ? "dash" : mark.dash === "dot" ? "dot" : "");
+
+function panelLegend(named) {
+  const keys = [...named].map(([label, mark]) => el("li", {}, el("span", { class: `key ${keyOfMark(mark)}`, style: `color:${inkOf(mark.colour, ink())}`, "aria-hidden": "true" }), el("span", {}, label)));
+  return keys.length ? el("ul", { class: "legend" }, keys) : null;
+}
+
+function panelFigure(panel, at, count, says) {
   const bars = panel.marks.filter((mark) => mark.kind === "bars" && mark.lying), rows = Math.max(0, ...bars.map((mark) => mark.y.length));
   const height = rows > 6 ? 90 + 22 * rows : 320;
   const title = panel.title || [panel.y.label, panel.x.label].filter(Boolean).join(" against ") || "Panel";
-  return figure({ name: "panel-" + at, title, width: count === 1 || rows > 12 ? "" : count % 3 === 0 ? "w4" : "w6", height, phone: rows > 6 ? 90 + 44 * rows : 280, label: `${title}: ${panel.y.label || "values"} against ${panel.x.label || "places"}`, says: "", draw: (colours) => panelPlot(panel, colours) });
+  return figure({ name: "panel-" + at, title, width: count === 1 || rows > 12 ? "" : count % 3 === 0 ? "w4" : "w6", height, phone: rows > 6 ? 90 + 44 * rows : 280, label: `${title}: ${panel.y.label || "values"} against ${panel.x.label || "places"}`, says, draw: (colours) => panelPlot(panel, colours) });
 }
 
 // Colours are roles of the page or hexadecimal, with a share of opacity after a slash.
