@@ -85,6 +85,13 @@ def test_inputs_of_a_file_reach_the_networks_as_they_stand_and_others_are_doubte
     assert "with --normalise none they would be" in capsys.readouterr().err
 
 
+def test_a_counter_that_the_network_does_not_have_is_left_out(folder, capsys):
+    """As `num_batches_tracked` in every state dict of PyTorch with batch normalisation."""
+    save_file(read(folder / "first.safetensors") | {"a.num_batches_tracked": np.array(300)}, "counted.safetensors")
+    assert act("counted.safetensors", "second.npz", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["sets"]["test"]["aligned"]["value"] == pytest.approx(0, abs=1e-5)
+
+
 def test_people_are_told_what_it_is_and_what_became_of_it(folder, capsys):
     assert act("first.safetensors", "second.npz") == 0
     said = capsys.readouterr().out

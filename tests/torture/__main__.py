@@ -14,11 +14,11 @@ from pathlib import Path
 
 from . import commands, disk, edits, files, guided, inject, kill, load, same, science, soak, surroundings, together
 from .common import Rows, Tally, dump, import_everything, in_forks
-from .verbs import JOBS
+from .verbs import INJECTED, JOBS
 
 # Fault -> (function, tries at count 100), the longest first, so that none is left alone at the end.
 FAULTS: dict[str, tuple[Callable[[int, Path], list[Tally]], int]] = {
-    "inject": (inject.inject, 100),
+    **{f"inject {name}": (partial(inject.inject, names=(name,)), 100) for name in INJECTED},
     "load": (load.load, 100),
     "commands": (commands.commands, 1),
     **{f"kill {name}": (partial(kill.kill, jobs=(name,)), -(-100 // len(JOBS))) for name in JOBS},
@@ -50,8 +50,10 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="faults that are tried at once")
     parser.add_argument("--out", type=Path, help="file for the table as JSON")
     flags = parser.parse_args()
-    if unknown := set(flags.faults) - set(FAULTS):
+    called = {name: {name, name.partition(" ")[0]} for name in FAULTS}  # `kill` is every kill
+    if unknown := set(flags.faults).difference(*called.values()):
         parser.error(f"there is no fault '{min(unknown)}'; choose from {', '.join(FAULTS)}")
+    wanted = [name for name in FAULTS if called[name] & {*flags.faults}]
     scratch = Path(tempfile.mkdtemp(prefix="bayesin-torture-"))
     # A cache of its own: a quota or a kill may cut entries, which JAX writes in place, and others share theirs.
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(scratch / "compiled")
@@ -59,12 +61,11 @@ def main() -> int:
     os.environ.setdefault(
         "JAX_DISABLE_MOST_OPTIMIZATIONS", "1"
     )  # programs run for less time than they take to compile
-    os.environ["TORTURE_JOBS"] = str(flags.jobs)
     import_everything()
     began, rows, order = time.monotonic(), [], [*FAULTS]
     table = {"commit": _commit(), "began": datetime.now(UTC).isoformat(timespec="minutes"), "count": flags.count}
     table |= {"cores": os.cpu_count(), "jobs": flags.jobs, "rows": rows}
-    names = flags.faults or [name for name in FAULTS if name not in APART]
+    names = wanted or [name for name in FAULTS if name not in APART]
     try:
         for name, found in in_forks(
             {name: partial(_fault, name, flags.count, scratch) for name in names}, scratch, flags.jobs

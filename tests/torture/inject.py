@@ -63,21 +63,15 @@ def inject(count: int, scratch: Path, names: tuple[str, ...] = tuple(INJECTED)) 
     if done.returncode:
         raise RuntimeError(f"the process of the injection ended with {done.returncode}")
     rows = json.loads((scratch / "inject.json").read_text())
-    order = [f"a failing call of {name}" for name in names]
-    rows.sort(key=lambda row: order.index(row["fault"]) if row["fault"] in order else -1)
     return [Tally(row["fault"], row["tries"], row["losses"], row["note"]) for row in rows]
 
 
 def _inside(count: int, scratch: Path, names: list[str]) -> list[dict]:
     import_everything()
-    given = prepare_injected(scratch)
-    rows, jobs = [], int(os.environ.get("TORTURE_JOBS", "1"))
+    given = prepare_injected(scratch, names)
     with mirror(given):
         work = {name: partial(_one, name, count, given, scratch / name.replace(" ", "-")) for name in names}
-        for _, found in in_forks(work, scratch, jobs):
-            rows += found
-            sys.stderr.write(f"  {rows[-1]['fault']}: {rows[-1]['tries']} tries, {rows[-1]['lost']} lost\n")
-    return rows
+        return [row for _, rows in in_forks(work, scratch, jobs=1) for row in rows]
 
 
 def _one(name: str, count: int, given: Path, scratch: Path) -> list[Tally]:

@@ -107,6 +107,7 @@ class Injected:
     old: Callable[[Callable[[list[str]], None], Path, Path], None] | None = None  # (run, inputs, folder to fill)
     ignored: tuple[str, ...] = ()  # files that hold clocks
     together: bool = True  # whether its files are of one making, and replaced so
+    reads: bool = False  # whether it has inputs, which `prepare_injected` makes
 
 
 def _pair(given: Path) -> list[str]:
@@ -119,7 +120,8 @@ def _over(name: str, words: Callable[[Path], list[str]], *flags: str, ignored: t
     def command(given: Path, out: Path) -> list[str]:
         return [*words(given), "--quiet", *flags, "--out", str(out)]
 
-    return Injected(name, command, lambda run, given, out: run([*command(given, out), "--key", "1"]), ignored)
+    old = lambda run, given, out: run([*command(given, out), "--key", "1"])  # noqa: E731
+    return Injected(name, command, old, ignored, reads=True)
 
 
 def _train(method: str) -> Injected:
@@ -187,6 +189,7 @@ INJECTED = {
             lambda run, given, out: run(
                 ["report", str(given / "barrier"), str(given / "barrier"), "--quiet", "--out", str(out / "page.html")]
             ),
+            reads=True,
         ),
         Injected(
             "explain",
@@ -207,10 +210,12 @@ INJECTED = {
 }
 
 
-def prepare_injected(folder: Path) -> Path:
-    """Makes what these verbs read: two posteriors, an ensemble, a barrier with its page."""
+def prepare_injected(folder: Path, names: Iterable[str] = tuple(INJECTED)) -> Path:
+    """Makes what these verbs read, if they do: two posteriors, an ensemble, a barrier with its page."""
     given, log = folder / "given", folder / "prepare.log"
     given.mkdir(parents=True)
+    if not any(INJECTED[name].reads for name in names):
+        return given
     must([*SHORT, "--members", "2", "--out", str(given / "two")], log)
     must([*SHORT, "--method", "ensemble", "--members", "3", "--out", str(given / "many")], log)
     must([*BARRIER, *_pair(given), "--quiet", "--out", str(given / "barrier")], log)

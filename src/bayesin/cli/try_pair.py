@@ -102,6 +102,8 @@ class Try(Common):
             write_json(place / NUMBERS, result)
             page = self._page(out, place, measured, settings, clock) if out.can_draw() else None
         _show(out, measured)
+        if pair.model is not None and pair.model.statistics and not self.rescale:
+            out.line("Half-way, running statistics (BatchNorm) fit neither network; --rescale mends that")
         if page is not None:
             out.line(f"Open {(self.out / page).resolve().as_uri()}")
         return result | {"page": None if page is None else str(self.out / page)}

@@ -82,7 +82,8 @@ def _calibrated(pairs: Sequence[Record], kind: str) -> list[float]:
 def points(axis: Any, places: Sequence[float], values: Sequence[Sequence[float]], colour: str) -> None:
     """Every value as a faint point above its place."""
     for place, of_place in zip(places, values, strict=True):
-        axis.plot([place] * len(of_place), of_place, linestyle="", marker=".", color=colour, alpha=0.35)
+        if of_place:
+            axis.plot([place] * len(of_place), of_place, linestyle="", marker=".", color=colour, alpha=0.35)
 
 
 def barrier_scale(axis: Any, tallest: float) -> None:

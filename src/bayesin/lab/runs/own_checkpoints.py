@@ -23,8 +23,8 @@ from .own_model import own_model
 from .pairs import PosteriorPair
 from .posterior_files import discover_and_verify
 
+COUNTER = "num_batches_tracked"  # of PyTorch's batch normalisation, in every state dict; no output depends on it
 PICKLED = (".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".bin")
-
 WANTED = "a checkpoint is one .safetensors or .npz file of arrays by parameter name"
 
 
@@ -93,7 +93,10 @@ def _names(path: Path, shapes: Mapping[str, tuple[int, ...]], wanted: Mapping[st
     """The name in the file of every parameter; refuses what is missing, unknown, misshapen or there twice."""
     named: dict[str, str] = {}
     for name in shapes:
-        if (place := name if name in wanted else name.replace(".", "/")) in named:
+        place = name if name in wanted else name.replace(".", "/")
+        if place not in wanted and place.endswith(COUNTER) and shapes[name] == ():
+            continue
+        if place in named:
             raise ArtifactError(f"{path} holds '{place}' twice, under two spellings of its name")
         named[place] = name
     for name in wanted.keys() - named.keys():

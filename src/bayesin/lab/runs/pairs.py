@@ -5,6 +5,7 @@ permutations, the moved posterior must compute the same function on real inputs,
 `symmetry.check_same_function`, before anything is measured on it.
 """
 
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -172,7 +173,8 @@ def doubts_about_inputs(pair: PosteriorPair, choice: ModelChoice, *files: Poster
     points = [point_of(posterior) for posterior in (pair.target, pair.source)]
     right = {data.normalise: _accuracies(model, points, data)}
     for other in get_args(Normalise)[::-1]:
-        with suppress(BayesinError):  # tokens, say, can only be left as they are
+        with suppress(BayesinError), warnings.catch_warnings():  # tokens, say, can only be left as they are
+            warnings.simplefilter("ignore")  # on how arrays are read that are only looked at
             known = right.get(other)
             right[other] = known or _accuracies(model, points, dataset_of(replace(choice, normalise=other), *files))
     best = max(right, key=lambda way: sum(right[way]))
