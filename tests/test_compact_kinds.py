@@ -8,18 +8,21 @@ import pytest
 from bayesin import (
     VI,
     Gaussian,
+    Normal,
     Samples,
     compact,
     costs,
     discover,
     evaluate,
+    fit_scale,
     fit_vi,
     load_posterior,
     permute,
     predict,
     save_posterior,
+    scaled,
 )
-from bayesin.compact import SCALES, rebase, scaled, scores
+from bayesin.compact import SCALES, rebase, scores
 from bayesin.errors import ConfigError
 from bayesin.inference import Draws
 from bayesin.inference.hmc.draws import write_draws
@@ -124,6 +127,21 @@ def test_the_scale_is_the_one_that_held_out_labels_ask_for(family):
     )
     np.testing.assert_allclose(flat(found.posterior.std), found.scale * flat(plain.posterior.std), rtol=1e-5)
     assert f"scale {found.scale:g}" in repr(found)
+
+
+def test_a_fitted_scale_is_that_of_the_closed_form():
+    """y = w x with a posterior N(m, s²) that is too wide: predicted are N(m x, noise² + scale² s² x²)."""
+    rng, spread, noise = np.random.default_rng(0), 3.0, 0.5
+    x = rng.normal(size=(400, 1)).astype(np.float32)
+    y = (x[:, 0] * (1 + 0.6 * rng.normal(size=400)) + noise * rng.normal(size=400)).astype(np.float32)
+    wide = Gaussian({"w": np.ones((1, 1), np.float32)}, {"w": np.full((1, 1), spread, np.float32)})
+    variances = [noise**2 + (scale * spread * x[:, 0]) ** 2 for scale in SCALES]
+    exact = [np.mean(0.5 * np.log(v) + 0.5 * (y - x[:, 0]) ** 2 / v) for v in variances]
+    best = SCALES[int(np.argmin(exact))]
+    found = fit_scale(wide, lambda p, x: x @ p["w"], (x, y), key=KEY, samples=2000, likelihood=Normal(noise))
+    assert found == best == 0.2 and float(scaled(wide, found).std["w"][0, 0]) == pytest.approx(0.6)
+    with pytest.raises(ConfigError, match="scales= is empty"):
+        fit_scale(wide, lambda p, x: x @ p["w"], (x, y), key=KEY, scales=())
 
 
 def test_a_mixture_stands_for_two_groups_of_networks(tmp_path):

@@ -389,6 +389,7 @@ IMAGES = np.random.default_rng(0).integers(0, 256, (6, 8, 8, 3)).astype(np.uint8
             {"x_train": np.moveaxis(IMAGES, -1, 1), "x_test": np.moveaxis(IMAGES, -1, 1)[:3]},
             "that is with 8 channels",
         ),
+        ({"x_train": X.astype(int) % 7, "x_test": X[:3].astype(int) % 7}, "tokens stay whole with normalise='none'"),
         ({"y_train": np.eye(3, dtype=np.float32)[Y]}, "read as one-hot labels of 3 classes"),
         ({"y_train": np.eye(3, dtype=int)[Y]}, "read as one-hot labels of 3 classes"),
         ({"y_train": Y.astype(float), "y_test": Y[:3].astype(float)}, "as float64: read as targets of a regression"),
@@ -401,6 +402,8 @@ def test_what_can_be_read_in_two_ways_is_met_with_one_warning(changes, message):
     with pytest.warns(UserWarning, match=message) as seen:
         data = from_arrays(**given)
     assert len(seen) == 1
+    column = from_arrays(X, Y[:, None], X[:3], Y[:3, None])  # labels as Keras has them
+    assert np.array_equal(column.y_train, Y)
     if "one-hot" in message:
         assert data.classes == 3 and np.array_equal(data.y_train, Y)
 
@@ -416,6 +419,8 @@ def test_inputs_that_are_not_normalised_stay_what_they_are():
     assert np.array_equal(data.transform(both)["ids"], tokens)
     with pytest.raises(DataError, match="x_train has 6 examples and y_train 5"):
         from_arrays(both, Y[:5], both, Y, normalise="none")
+    with pytest.raises(DataError, match="a dict of inputs is taken as it is"):
+        from_arrays(both, Y, both, Y)
 
 
 @pytest.mark.parametrize("normalise", ["standard", "unit"])

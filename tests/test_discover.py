@@ -358,7 +358,7 @@ BAD = {
     "shape from values": (counts_by_value, PARAMS, X, "cannot be traced, since it looks at values"),
     "unknown parameter": (misspells, PARAMS, X, "apply fails.*KeyError: 'w2'"),
     "raises": (fails, PARAMS, X, "apply fails.*RuntimeError: first line$"),
-    "no function": ("mlp", PARAMS, X, "apply must be a function of .params, x., not str"),
+    "no function": ("mlp", PARAMS, X, "a Model or a function apply.params, x., not str"),
     "one argument": (lambda p: p["w0"], PARAMS, X, "apply fails.*positional argument"),
     "returns nothing": (returns_nothing, PARAMS, X, "apply returns no arrays"),
     "returns words": (returns_words, PARAMS, X, "apply fails.*TypeError"),

@@ -1,6 +1,7 @@
 """Imports go one way through the folders, and heavy libraries wait until they are used."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -109,6 +110,14 @@ def test_no_folder_reaches_into_the_inner_modules_of_another():
             if f"import {module[len(room)]} as {module[len(room)]}" not in exported:
                 reaching.add((here.as_posix(), ".".join(module)))
     assert not reaching, "\n".join(f"{file} reaches into {module}" for file, module in reaching)
+
+
+def test_every_file_that_the_architecture_names_is_there():
+    page = (PACKAGE.parents[1] / "docs" / "architecture.md").read_text()
+    named = set(re.findall(r"`([\w/]+\.py)`", page))
+    files = [f"/{path.relative_to(PACKAGE.parents[1])}" for path in (*modules(), Path(__file__))]
+    assert len(named) > 50
+    assert [name for name in named if not any(file.endswith(f"/{name}") for file in files)] == []
 
 
 def test_the_library_knows_neither_the_laboratory_nor_the_command_line():

@@ -134,5 +134,5 @@ def test_any_callable_can_be_a_key_of_a_compiled_program():
     apply = jaxprs.hashable(network)
     assert hash(apply) == hash(apply) and bool((apply({}, jnp.ones(3)) == 1).all())
     assert jaxprs.hashable(mlp) is mlp
-    with pytest.raises(ModelError, match="apply must be a function of"):
+    with pytest.raises(ModelError, match="a Model or a function apply"):
         jaxprs.hashable(3)

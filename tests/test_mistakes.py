@@ -33,6 +33,12 @@ ONE = {"w": np.ones((3, 1), np.float32)}  # one output: a regression, or one cla
 apply_one = lambda params, x: x @ params["w"]  # noqa: E731
 STATE_DICT = {"w": type("Tensor", (), {"__module__": "torch", "shape": (3, 1), "dtype": "float32"})()}
 CHAINS = bayesin.Samples(jax.tree.map(lambda leaf: np.zeros((2, 5, *leaf.shape), np.float32), PARAMS))
+FIT = bayesin.Fit((SPREAD, SPREAD), {}, bayesin.VI(), (bayesin.Categorical(),) * 2)
+ALIGNED = bayesin.align(PARAMS, PARAMS, SPEC, key=KEY)
+
+
+def labelled(y):
+    return bayesin.fit_ensemble(KEY, MODEL, (X, y), bayesin.Ensemble(epochs=1))
 
 
 @pytest.mark.parametrize(
@@ -70,7 +76,18 @@ CHAINS = bayesin.Samples(jax.tree.map(lambda leaf: np.zeros((2, 5, *leaf.shape),
         ),
         (lambda: bayesin.align(STATE_DICT, STATE_DICT, SPEC, key=KEY), PosteriorError, r"'w'.*models\.from_torch"),
         (lambda: bayesin.discover(apply_one, STATE_DICT, X[:2]), ModelError, r"'w'.*models\.from_torch"),
-        (lambda: bayesin.discover(MODEL, PARAMS, X[:2]), ModelError, r"not Model: give model\.apply"),
+        (lambda: bayesin.discover("net", PARAMS, X[:2]), ModelError, r"a Model or a function apply\(params, x\)"),
+        (lambda: bayesin.align(FIT, FIT, SPEC, key=KEY), PosteriorError, r"\.posterior or one of its \.posteriors"),
+        (lambda: bayesin.geodesic(POINT, ALIGNED), PosteriorError, r"Alignment holds a posterior .* its \.posterior"),
+        (lambda: bayesin.save_posterior("q.safetensors", FIT), PosteriorError, "Fit holds a posterior"),
+        (lambda: bayesin.align_many(FIT, SPEC, key=KEY), PosteriorError, "such as fit.posteriors"),
+        (lambda: bayesin.merge(FIT, SPEC, key=KEY), PosteriorError, "such as fit.posteriors"),
+        (lambda: labelled(np.eye(2)[Y]), DataError, r"one-hot rows give y\.argmax\(1\)"),
+        (lambda: labelled(Y.astype(float)), DataError, r"of labels give y\.astype\(int\)"),
+        (lambda: labelled(Y[:, None]), DataError, r"give y\[:, 0\]"),
+        (lambda: labelled(Y.astype(str)), DataError, r"np\.unique\(y, return_inverse=True\)\[1\]"),
+        (lambda: labelled(Y + 1), DataError, "labels count from 0"),
+        (lambda: data.from_arrays(X, Y.astype(str), X, Y.astype(str)), DataError, "numbers names"),
         (lambda: bayesin.save_posterior("q.safetensors", "q"), PosteriorError, r"path comes first"),
         (lambda: bayesin.linearised(MODEL, SAMPLES), PosteriorError, "no one place to expand"),
     ],

@@ -11,9 +11,9 @@ from scipy.stats import norm
 import networks
 import training_toys as toys
 from bayesin import Gaussian, Samples, evaluate, fit_temperature, fit_vi, predict
-from bayesin.errors import ConfigError, DataError, PosteriorError
+from bayesin.errors import ConfigError, DataError, ModelError, PosteriorError
 from bayesin.evaluation import ChunkSizes, ClassPredictive, RealPredictive, metrics, normal_mixtures, pooled
-from bayesin.inference import VI
+from bayesin.inference import VI, Fit
 from bayesin.likelihoods import Normal
 from bayesin.models import Model
 from bayesin.paths import Mixture
@@ -120,9 +120,21 @@ def test_a_fit_brings_its_likelihood_and_a_model_its_apply():
     assert evaluate(fit, model, (x, x[:, 0]), key=KEY, samples=4).nll == pytest.approx(
         found.metrics(x[:, 0])["nll"], abs=1e-4
     )
-    several = fit_vi(KEY, model, (x, x[:, 0]), VI(epochs=1, likelihood="gaussian", members=2))
+
+
+def test_several_posteriors_predict_with_equal_shares_and_each_with_its_own_noise():
+    x, _ = toys.blobs()
+    lines = [Gaussian({"w": np.full((4, 1), m, np.float32)}, {"w": np.ones((4, 1), np.float32)}) for m in (0.0, 3.0)]
+    fit = Fit(tuple(lines), {}, VI(), (Normal(0.3), Normal(0.7)))
+    both = predict(fit, line, x, key=KEY, samples=8)
+    keys = zip(lines, fit.likelihoods, jax.random.split(KEY, 2), strict=True)
+    parts = [predict(q, line, x, key=key, samples=4, likelihood=likelihood) for q, likelihood, key in keys]
+    np.testing.assert_allclose(both.mean, np.mean([part.mean for part in parts], 0), rtol=1e-6)
+    np.testing.assert_array_equal(both.stds, np.concatenate([part.stds for part in parts]))
+    same = predict(lines, line, x, key=KEY, samples=8, likelihood=Normal(0.3))
+    np.testing.assert_array_equal(same.means, both.means)
     with pytest.raises(PosteriorError, match="2 posteriors"):
-        predict(several, model, x, key=KEY)
+        evaluate(fit, line, (x, x[:, 0]), key=KEY)
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (2, 2)])
@@ -145,7 +157,7 @@ def test_misuse_is_named():
     for mistake, kind, message in [
         (lambda: predict(LINE, line, POINTS, key=KEY, likelihood=lambda f, y: f[:, 0]), ConfigError, "neither log_"),
         (lambda: predict(networks.gaussian(0), networks.apply, X, key=None), ConfigError, "key="),
-        (lambda: predict(networks.gaussian(0), 3, X, key=KEY), ConfigError, "a Model or a function"),
+        (lambda: predict(networks.gaussian(0), 3, X, key=KEY), ModelError, "a Model or a function"),
         (lambda: predict(nan, line, POINTS, key=None, likelihood="gaussian"), PosteriorError, "finite"),
         (lambda: classes.metrics(np.zeros(30)), DataError, "real targets need"),
         (lambda: classes.metrics(Y, outside=reals), ConfigError, "one kind"),

@@ -96,3 +96,29 @@ def test_the_commands_of_every_attack_are_tried():
     from torture.commands import ATTACKS
 
     assert [int(name.partition(" ")[0]) for name in ATTACKS] == [*range(1, 26)]
+
+
+def test_the_tables_of_the_page_are_what_was_tried(tmp_path):
+    from torture.table import KEPT, PAGE, keep, write
+
+    page = tmp_path / "page.md"
+    page.write_text(PAGE.read_text())
+    write(json.loads(KEPT.read_text()), page)
+    assert page.read_text() == PAGE.read_text()
+
+    row = {
+        "fault": "SIGKILL of align",
+        "tries": 7,
+        "survived": 6,
+        "lost": 1,
+        "note": "",
+        "skipped": "",
+        "losses": ["x"],
+    }
+    run, kept = tmp_path / "torture.json", tmp_path / "tried.json"
+    run.write_text(json.dumps({"commit": "abc", "began": "2026-11-19T05:00+00:00", "rows": [row]}))
+    kept.write_text(json.dumps([row | {"commit": "old", "tries": 1}]))
+    (found,) = keep([run], kept)
+    assert (found["commit"], found["day"], found["tries"]) == ("abc", "2026-11-19", 7)
+    write([found], page)
+    assert "| SIGKILL of align | 7 | 6 | 1 | abc | 2026-11-19 |" in page.read_text()

@@ -5,6 +5,7 @@ inputs is `(1 − d^n) · mean` after n steps, and the variance goes likewise fr
 """
 
 import dataclasses
+import warnings
 from functools import cache, partial
 
 import equinox as eqx
@@ -23,16 +24,19 @@ from bayesin import (
     VI,
     Ensemble,
     Laplace,
+    discover,
     fit_ensemble,
     fit_hmc,
     fit_laplace,
     fit_sgmcmc,
     fit_swag,
     fit_vi,
+    geodesic,
     models,
     recalibrate,
+    rescale,
 )
-from bayesin.errors import ModelError
+from bayesin.errors import LeftBehindWarning, ModelError
 from bayesin.inference import HMC
 from bayesin.inference.training_problem import initialise
 from bayesin.models import Model
@@ -85,6 +89,10 @@ def _equinox(key, mode="ema"):
 def _haiku(x, is_training):
     x = hk.BatchNorm(True, True, DECAY)(x, is_training)
     return hk.Linear(3)(hk.dropout(hk.next_rng_key(), 0.5, x) if is_training else x)
+
+
+def _haiku_deep(x, is_training):
+    return hk.Linear(3)(jax.nn.relu(hk.BatchNorm(True, True, DECAY)(hk.Linear(6)(x), is_training)))
 
 
 def _functions(params, x):
@@ -286,3 +294,17 @@ def test_haiku_without_apply_rng_and_state_is_trained():
     model = models.from_haiku(hk.without_apply_rng(hk.transform(lambda x: hk.Linear(3)(x))), X[:1])
     fit = fit_ensemble(KEY, model, (X, Y), Ensemble(members=1, epochs=20, batch=20, learning_rate=0.05))
     assert fit.trace["accuracy"][-1].min() > 0.8
+
+
+def test_statistics_that_training_alone_reads_are_no_surprise():
+    """Haiku keeps averages beside the debiased ones that evaluation reads; a bare apply cannot know what they are."""
+    wide = models.from_haiku(hk.transform_with_state(_haiku_deep), X[:1])
+    params = wide.init(KEY)
+    with pytest.warns(LeftBehindWarning, match="hidden"):
+        discover(wide.apply, params, X[:2])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert discover(wide, params, X[:2]).sizes == {"g0": 6}
+        path = rescale(geodesic(params, wide.init(jax.random.key(1))), wide, X, key=KEY)
+    # Its variances have the shape (1, 6) of a kernel; where they were drawn like one, no unit was found.
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(path(0.5).mean))

@@ -13,7 +13,9 @@ from importlib.util import find_spec as _find_spec
 if _typing.TYPE_CHECKING:
     from .compact import Compact as Compact
     from .compact import compact as compact
+    from .compact import fit_scale as fit_scale
     from .compact import prune as prune
+    from .compact import scaled as scaled
     from .evaluation import Barrier as Barrier
     from .evaluation import ClassPredictive as ClassPredictive
     from .evaluation import Evaluation as Evaluation
@@ -85,7 +87,7 @@ if _typing.TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "compact": "Compact compact prune",
+    "compact": "Compact compact fit_scale prune scaled",
     "evaluation": "Barrier ClassPredictive Evaluation Plane Predictive RealPredictive barrier evaluate "
     "fit_temperature linearised marginal_loss plane predict",
     "inference": "HMC SGMCMC SWAG VI ChainDiagnostics Ensemble FanIn Fit Isotropic Laplace Prior diagnose_chains "

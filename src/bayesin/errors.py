@@ -93,10 +93,6 @@ class InconclusiveWarning(UserWarning):
 class LeftBehindWarning(UserWarning):
     """Something that looks as if it should move with a group, or not move, and that the network does not tell."""
 
-    def __init__(self, message: str, paths: frozenset[str] = frozenset()):
-        super().__init__(message)
-        self.paths = paths  # of the parameters that stay
-
 
 class SymmetryError(BayesinError):
     """A permutation that should leave the function unchanged and does not."""

@@ -69,6 +69,23 @@ def as_inputs(x: Any, what: str) -> Inputs:
     return x
 
 
+def some_inputs(x: Any) -> Inputs:
+    """Inputs on the host on which units are compared or measured: at least two, left as they are.
+
+    Raises:
+        DataError: they are no arrays that count the same examples, or fewer than two.
+
+    Example:
+        >>> some_inputs({"ids": [[1, 2], [3, 4]], "mask": [[1, 1], [1, 0]]})["ids"].shape
+        (2, 2)
+    """
+    x = {name: some_inputs(part) for name, part in x.items()} if isinstance(x, dict) else np.asarray(x)
+    counts = {len(leaf) if leaf.ndim else 0 for leaf in jax.tree.leaves(x)}
+    if len(counts) != 1 or min(counts) < 2 or getattr(x, "ndim", 2) < 2:  # of one array every example has an axis
+        raise DataError(f"need two or more inputs, batch first, not {describe(x)} of {sorted(counts)} examples")
+    return x
+
+
 def check_whole(x: Any, what: str) -> None:
     """Raises `DataError` where whole numbers on the host are beyond 32 bits, in which networks get them.
 

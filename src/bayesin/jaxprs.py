@@ -82,8 +82,7 @@ def check_arrays(tree: Tree, what: str) -> Flat:
 def check_callable(apply: Any) -> None:
     """Raises `ModelError` for something that cannot be called with (params, x)."""
     if not callable(apply):
-        hint = ": give model.apply" if callable(getattr(apply, "apply", None)) else ""
-        raise ModelError(f"apply must be a function of (params, x), not {type(apply).__name__}{hint}")
+        raise ModelError(f"the network is a Model or a function apply(params, x), not {type(apply).__name__}")
 
 
 def hashable(apply: Apply) -> Apply:
@@ -93,11 +92,18 @@ def hashable(apply: Apply) -> Apply:
         ModelError: it is not callable.
     """
     check_callable(apply)
+    if isinstance(apply, tuple):  # a Model, whose programs are those of its apply
+        apply = apply.apply  # pyright: ignore[reportAttributeAccessIssue]
     try:
         hash(apply)
     except TypeError:  # a callable that holds arrays, such as an Equinox module
         return lambda params, x: apply(params, x)
     return apply
+
+
+def statistics_of(apply: Apply) -> frozenset[str]:
+    """The running statistics that a `Model` names; a plain function names none."""
+    return apply.statistics if isinstance(apply, tuple) else frozenset()  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def in_precision(apply: Apply, compute: str) -> Apply:

@@ -96,11 +96,23 @@ class Categorical:
         if targets.ndim != 1 or not jnp.issubdtype(targets.dtype, jnp.integer):
             raise DataError(
                 f"labels must be whole numbers, one for each example, not {targets.dtype} of shape "
-                f"{tuple(targets.shape)}; real targets need likelihood='gaussian'"
+                f"{tuple(targets.shape)}; {_instead_of(targets)}"
             )
         low, high = int(targets.min()), int(targets.max())
         if low < 0 or high >= output_shape[0]:
-            raise DataError(f"labels run from {low} to {high}, but the network has {output_shape[0]} outputs")
+            hint = "; labels count from 0" if low > 0 and high == output_shape[0] else ""
+            raise DataError(f"labels run from {low} to {high}, but the network has {output_shape[0]} outputs{hint}")
+
+
+def _instead_of(targets: Any) -> str:
+    """What to give in place of targets that are no labels."""
+    if targets.dtype.kind in "USO":
+        return "np.unique(y, return_inverse=True)[1] numbers names"
+    if targets.ndim == 2 and targets.shape[1] > 1:
+        return "of one-hot rows give y.argmax(1); real targets need likelihood='gaussian'"
+    if targets.ndim == 2:
+        return "give y[:, 0]"
+    return "of labels give y.astype(int); real targets need likelihood='gaussian'"
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,10 @@ from collections.abc import Iterable, Sequence
 
 import equinox as eqx
 import jax
-import numpy as np
-from jaxtyping import Array, Shaped
 
 from .errors import ConfigError, PosteriorError
-from .jaxprs import Apply
+from .inputs import ExampleInputs
+from .jaxprs import Apply, statistics_of
 from .matching import align_many, barycentre
 from .matching.costs import CostLike, name_of
 from .paths import as_gaussian
@@ -33,6 +32,7 @@ class Merged(eqx.Module):
     """One posterior in place of several, and what it was made of.
 
     Example:
+        >>> import numpy as np
         >>> spec = PermutationSpec.parse({"w": ["2", "g0"]}, {"g0": 3})
         >>> w = np.array([[1.0, 2.0, 3.0], [3.0, 1.0, 2.0]])
         >>> merged = merge([{"w": w}, {"w": w[:, ::-1]}], spec, key=jax.random.key(0))
@@ -60,7 +60,7 @@ def merge(
     key: PRNGKey,
     cost: CostLike = "wasserstein",
     apply: Apply | None = None,
-    x: Shaped[Array | np.ndarray, "examples ..."] | None = None,
+    x: ExampleInputs | None = None,
     samples: int = 1,
     exclude: Iterable[str] = (),
 ) -> Merged:
@@ -71,7 +71,7 @@ def merge(
         spec: which axes move together, and where units may flip.
         key: decides visiting orders, and the draws on which units are measured.
         cost: by which they are aligned; see `bayesin.costs`.
-        apply: the network; needed with `x`.
+        apply: the network; needed with `x`. The statistics of a `Model` are excluded.
         x: inputs of the training set, a thousand or so, without labels; with them the result is rescaled.
         samples: draws of the weights over which units are measured; 0 takes the mean of the weights.
         exclude: paths that are moved but kept out of the cost, such as running statistics.
@@ -82,6 +82,7 @@ def merge(
         PosteriorError: fewer than two, or others than Gaussians and points.
 
     Example:
+        >>> import numpy as np
         >>> from bayesin import permute
         >>> spec = PermutationSpec.parse({"b0": ["g0"], "w0": ["2", "g0"], "w1": ["g0", "1"]}, {"g0": 3})
         >>> net = {"b0": np.zeros(3), "w0": np.array([[1.0, 2, 3], [3, 1, 2]]), "w1": np.array([[1.0], [5], [9]])}
@@ -92,12 +93,13 @@ def merge(
     """
     check_key(key)
     if not isinstance(posteriors, Sequence) or len(posteriors) < 2:
-        raise PosteriorError("merge takes a list of at least two posteriors of one network")
+        raise PosteriorError("merge takes a list of at least two posteriors of one network, such as fit.posteriors")
     if x is not None and apply is None:
         raise ConfigError("rescaling on x= needs apply=, the network")
     for posterior in posteriors:
         as_gaussian(posterior)  # refuses others
-    together = align_many(posteriors, spec, key=key, cost=cost, exclude=exclude)
+    paths = frozenset(exclude) | (frozenset() if apply is None else statistics_of(apply))
+    together = align_many(posteriors, spec, key=key, cost=cost, exclude=paths)
     members = together.posteriors
     middle = barycentre(members)
     rescaled = middle

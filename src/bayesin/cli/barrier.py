@@ -170,14 +170,14 @@ class Barrier(SymmetryChoice, Common):
             measured = with_plane(
                 measured,
                 key=seed_key(self.key),
-                work=2 * self.taus * self.samples * len(data.x_test),
+                work=2 * self.taus * self.samples * len(data.y_test),
                 on_point=lambda done, points: bar.update(done, "", points),
                 likelihood=self._likelihood(data),
             )
         shown = {
             "first": files[0].text,
             "second": files[1].text,
-            "data": f"{data.name}, {len(data):,} training and {len(data.x_test):,} test examples",
+            "data": f"{data.name}, {len(data):,} training and {len(data.y_test):,} test examples",
             "model": files[0].model_words,
             "weight samples": f"{self.samples:,}",
             "points on a path": str(self.taus),

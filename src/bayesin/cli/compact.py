@@ -289,7 +289,7 @@ class _Made(NamedTuple):
     @property
     def metrics(self) -> dict[str, dict[str, float]]:
         """Every score of every prediction, by name."""
-        return {name: one.metrics(self.y) for name, one in self.predicted.items()}
+        return {} if self.y is None else {name: one.metrics(self.y) for name, one in self.predicted.items()}
 
 
 def _card_scores(made: _Made) -> dict[str, dict[str, Any]]:

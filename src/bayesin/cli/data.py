@@ -75,7 +75,7 @@ class Data(Common):
             return {"name": name, "folder": str(files.folder), "files": [str(p) for p in files.paths.values()]}
         data = load(name, self.root)
         out.line(repr(data))
-        return {"name": name, "training": len(data), "test": len(data.x_test), "classes": data.classes}
+        return {"name": name, "training": len(data), "test": len(data.y_test), "classes": data.classes}
 
 
 def _describe(name: str, root: Path | None) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import tyro
 from ..data import Dataset, load
 from ..errors import ConfigError
 from ..evaluation import ClassPredictive, Predictive, fit_temperature, predict
+from ..inputs import Inputs
 from ..json_files import plain, write_json
 from ..lab.report import SCORE_NAMES, EvaluationReport, page_files, shown, write_evaluation_report
 from ..lab.runs import Clock, ModelChoice, PosteriorFile, dataset_of, find_posterior, likelihood_of_file, model_of
@@ -58,7 +59,7 @@ class Evaluate(ModelChoice, Common):
             raise ConfigError("nothing names the data to test on; use --data")
         clock = Clock()
         with clock("predict"), out.progress("predicting", None):
-            x, y = np.asarray(data.x_test), np.asarray(data.y_test)
+            x, y = data.x_test, data.y_test
             predictions = {file.text: self._predict(file, data, x) for file in files}
             away = {} if self.outside is None else self._outside(files, data)
         if self.calibrate:
@@ -79,7 +80,7 @@ class Evaluate(ModelChoice, Common):
             raise failure
         return result | {"page": None if page is None or self.out is None else str(self.out / page)}
 
-    def _predict(self, file: PosteriorFile, data: Dataset, x: np.ndarray) -> Predictive:
+    def _predict(self, file: PosteriorFile, data: Dataset, x: Inputs) -> Predictive:
         model = model_of(self, data, file)
         if model is None:
             raise ConfigError(f"nothing names the network of {file.text}; use --model")
@@ -90,12 +91,13 @@ class Evaluate(ModelChoice, Common):
         return predict(posterior, model, x, key=key, samples=self.samples, likelihood=likelihood)
 
     def _outside(self, files: list[PosteriorFile], data: Dataset) -> dict[str, Predictive]:
-        other = load(str(self.outside), self.root, self.limit, normalise="unit")
+        prepared = "none" if data.normalise == "none" else "unit"
+        other = load(str(self.outside), self.root, self.limit, normalise=prepared)
         if other.input_shape != data.input_shape:
             raise ConfigError(
                 f"inputs of {other.name} have shape {other.input_shape}, those of {data.name} {data.input_shape}"
             )
-        x = np.asarray(other.x_test)
+        x = other.x_test
         if data.normalise == "standard":  # as the network would get them: with the mean and std of its own data
             x = ((x - data.mean) / data.std).astype(np.float32)
         return {file.text: self._predict(file, data, x) for file in files}

@@ -13,9 +13,10 @@ from typing import Annotated, Any, Literal
 import jax
 import tyro
 
-from ..data import NAMES, SOURCES, load
+from ..data import NAMES, SOURCES, Normalise, load
 from ..errors import ConfigError, InconclusiveWarning, LeftBehindWarning, did_you_mean
 from ..files import write_bytes
+from ..inputs import shapes_of
 from ..jaxprs import order_of_use
 from ..json_files import write_json
 from ..models import WIDTHS, Loaded, build, example_input
@@ -50,6 +51,8 @@ class Explain(Common):
     """What to explain."""
     data: str | None = None
     """Data set that gives the shape of the input and the number of classes; cifar10 for resnet20, else mnist."""
+    normalise: Normalise = "standard"
+    """How inputs of an .npz are prepared, as for 'bayesin train'; none for tokens."""
     input_shape: tuple[int, ...] | None = None
     """Shape of one example, without the batch: 28 28 1."""
     classes: int | None = None
@@ -126,8 +129,8 @@ class Explain(Common):
 
     def _load(self, key: jax.Array) -> Loaded:
         if ":" in self.model:
-            shape = self._shape_of_data()[0] if self.input_shape is None and self.data else self.input_shape
-            return load_model(self.model, key=key, input_shape=shape)
+            example = None if self.data is None else self._example(self.data)
+            return load_model(self.model, key=key, input_shape=self.input_shape, example=example)
         if self.model.endswith(".py"):
             raise ConfigError(f"which model of {self.model}? name it after a colon: {self.model}:model")
         if self.model not in WIDTHS:
@@ -139,6 +142,12 @@ class Explain(Common):
         model = build(self.model, shape, classes, width=self.width, depth=self.depth, norm=self.norm)
         params = jax.eval_shape(model.init, key)  # shapes are enough, and `verify` draws its own values
         return Loaded(model.apply, params, example_input(shape), self.model)
+
+    def _example(self, name: str) -> Any:
+        """Two inputs of a data set, for a network of one's own."""
+        if name.endswith(".npz") and self.input_shape is None:
+            return shapes_of(load(name, normalise=self.normalise).x_test, 2)
+        return example_input(self._shape_of_data()[0])
 
     def _shape_of_data(self) -> tuple[tuple[int, ...], int]:
         if self.input_shape is not None:

@@ -8,6 +8,7 @@ import tyro
 
 from ..errors import ConfigError
 from ..evaluation import predict
+from ..inputs import take
 from ..json_files import plain, write_json
 from ..lab.runs import (
     CHECKED,
@@ -103,12 +104,13 @@ class Merge(SymmetryChoice, Common):
                 key=key,
                 cost=cost_of_name(self.cost, model, data, key),
                 apply=model.apply,
-                x=data.x_train[:SEEN] if self.rescale else None,
+                x=take(data.x_train, slice(SEEN)) if self.rescale else None,
                 samples=DRAWS,
                 exclude=model.statistics,
             )
+        inputs = take(data.x_test, slice(CHECKED))
         change = max(
-            check_same_function(model.apply, point_of(before), point_of(after), data.x_test[:CHECKED])
+            check_same_function(model.apply, point_of(before), point_of(after), inputs)
             for before, after in zip(members, merged.members, strict=True)
         )
         candidates: dict[str, Any] = {file.text: member for file, member in zip(files, members, strict=True)}
@@ -121,7 +123,7 @@ class Merge(SymmetryChoice, Common):
                 of: predict(q, model, data.x_test, **options).metrics(data.y_test) for of, q in candidates.items()
             }
         settings = {"cost": self.cost, "rescaled": merged.rescaled, "samples": self.samples, "key": self.key}
-        result = settings | {"data": data.name, "examples": len(data.x_test), "scores": plain(scores)}
+        result = settings | {"data": data.name, "examples": len(data.y_test), "scores": plain(scores)}
         return merged, result | {"function_change": change, "spec": origin}, spec
 
 

@@ -10,6 +10,7 @@ from .pruning import keep_mask as keep_mask
 from .pruning import prune as prune
 from .scaling import SCALES as SCALES
 from .scaling import best_scale as best_scale
+from .scaling import fit_scale as fit_scale
 from .scaling import scaled as scaled
 from .scaling import shrunk as shrunk
 from .scores import Score as Score

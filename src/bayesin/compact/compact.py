@@ -17,26 +17,24 @@ import numpy as np
 from jaxtyping import Int
 
 from ..errors import ConfigError, PosteriorError
-from ..evaluation import Data, evaluate
+from ..evaluation import Data
 from ..inference import ChainDiagnostics, Fit, compare_chains, predictions_of, warn_unmixed
 from ..inputs import Inputs, take
+from ..jaxprs import Apply, statistics_of
 from ..likelihoods import LikelihoodLike
 from ..matching import MatchedSamples, OnRound, align, align_many, costs, identity_of_each, match_activations
 from ..matching.costs import CostLike
-from ..models import Model
-from ..posteriors import FactorGaussian, Gaussian, GaussianMixture, LowRankGaussian
+from ..posteriors import Gaussian
 from ..randomness import PRNGKey, check_key
-from ..symmetry import Activations, Apply, PermutationSpec, hidden_activations, transpositions
+from ..symmetry import Activations, PermutationSpec, hidden_activations, transpositions
 from ..trees import Tree
 from .clusters import mixture_of
 from .members import Foldable, Members, flipped, fold, low_rank, members_of, noise
 from .moments import rebase
 from .sample_matching import match_activations_to_mean, match_weights, match_weights_to_mean, stacked
-from .scaling import SCALES, certain, scaled
+from .scaling import DRAWS, SCALES, Folded, certain, losses_of_scales, scaled
 from .unit_matrix import SampleSet
 
-Folded = Gaussian | LowRankGaussian | FactorGaussian | GaussianMixture
-CHOSEN_WITH = 50  # draws that a scale or a number of components is chosen with
 Match = Literal["weights", "activations", "correlations"]
 Family = Literal["diagonal", "lowrank"]
 Reference = Literal["mean", "first"] | Tree
@@ -95,7 +93,7 @@ def compact(
     chains: int | None = None,
     scale: float | Literal["held-out"] = 1.0,
     held_out: Data | None = None,
-    apply: Apply | Model | None = None,
+    apply: Apply | None = None,
     x: Inputs | None = None,
     activations: Activations | None = None,
     likelihood: LikelihoodLike | None = None,
@@ -155,8 +153,8 @@ def compact(
         (Compact(4 samples, spread 2.236 -> 0, rounds 2, none moves alone), [0, 2, 2, 0])
     """
     check_key(key)
-    paths = frozenset(exclude) | _statistics(samples) | _statistics(apply)
-    apply = apply.apply if isinstance(apply, Model) else apply
+    paths = frozenset(exclude) | (samples.statistics if isinstance(samples, Fit) else frozenset())
+    paths |= frozenset() if apply is None else statistics_of(apply)
     members = members_of(samples)
     if chains is not None:
         members = members._replace(chains=chains)
@@ -222,11 +220,6 @@ def compact(
         held_out_nll=losses,
         mixing=mixing,
     )
-
-
-def _statistics(of: object) -> frozenset[str]:
-    """The running statistics that a fit or a model names."""
-    return of.statistics if isinstance(of, Fit | Model) else frozenset()
 
 
 def _choice(match: Match | None, reference: Reference | None, by_activations: bool) -> tuple[Match, Reference]:
@@ -308,12 +301,11 @@ def _chosen(
         return (only if scales[0] == 1 else scaled(only, scales[0])), scales[0], None
     if held_out is None or apply is None:
         raise ConfigError("choosing a scale or a number of components needs held_out=(x, y) and apply=")
+    options: dict[str, Any] = {"key": key, "samples": DRAWS, "likelihood": likelihood}
     losses = {
-        (number, one): evaluate(
-            scaled(posterior, one), apply, held_out, key=key, samples=CHOSEN_WITH, likelihood=likelihood
-        ).nll
+        (number, one): loss
         for number, posterior in candidates.items()
-        for one in scales
+        for one, loss in losses_of_scales(posterior, apply, held_out, scales, **options).items()
     }
     number, best = min(losses, key=lambda tried: losses[tried])
     several = len(candidates) > 1

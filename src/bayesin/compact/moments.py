@@ -13,7 +13,7 @@ import numpy as np
 
 from ..matching import batches
 from ..posteriors import Samples
-from ..symmetry import PermutationSpec, permute
+from ..symmetry import Perms, PermutationSpec, Signs, permute
 from ..trees import Tree, flatten
 from .unit_matrix import PermsOfEach, SampleSet, is_floating
 
@@ -97,6 +97,7 @@ def rebase(
     """
     parts = []
     for part, stack in batches(samples):
-        own = ({group: value[part] for group, value in each.items()} for each in (perms, signs or {}))
-        parts.append(permute(stack, spec, *own))
+        own: Perms = {group: perm[part] for group, perm in perms.items()}
+        flips: Signs = {group: sign[part] for group, sign in (signs or {}).items()}
+        parts.append(permute(stack, spec, own, flips))
     return Samples(jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts))

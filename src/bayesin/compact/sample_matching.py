@@ -247,7 +247,7 @@ class _MeanSearch:
 
     def _match(self, index: int, units: np.ndarray, target: np.ndarray) -> np.ndarray:
         own = {self.rows.group: self.perms[index]}
-        return _match_rows(self.spec, target, units, own, self.potentials[index])[self.rows.group]
+        return np.asarray(_match_rows(self.spec, target, units, own, self.potentials[index])[self.rows.group])
 
     def _scaled(self, total: np.ndarray) -> np.ndarray:
         """The target's scale decides nothing; that of one sample keeps float32 in range."""

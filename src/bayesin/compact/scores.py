@@ -17,7 +17,6 @@ from ..errors import ConfigError
 from ..evaluation import ClassPredictive, Predictive, pooled, predict
 from ..evaluation.metrics import agreement, total_variation
 from ..likelihoods import LikelihoodLike
-from ..models import Model
 from ..symmetry import Apply
 from .compact import Compact
 from .members import Foldable, members_of
@@ -38,7 +37,7 @@ class Score(NamedTuple):
 def scores(
     samples: Foldable,
     found: Compact,
-    model: Model | Apply,
+    model: Apply,
     data: tuple[Any, Any],
     *,
     key: jax.Array,
@@ -49,7 +48,7 @@ def scores(
     Args:
         samples: what was folded.
         found: what `compact` returned.
-        model: a classifier, or its apply.
+        model: the network, a classifier.
         data: test inputs and labels.
         key: decides the draws.
         draws: networks drawn from each Gaussian.
@@ -82,7 +81,7 @@ def class_scores(predicted: Mapping[str, Predictive], y: Any) -> dict[str, Score
 def predictions(
     samples: Foldable,
     found: Compact,
-    model: Model | Apply,
+    model: Apply,
     x: Any,
     *,
     key: jax.Array,
@@ -94,7 +93,7 @@ def predictions(
     Args:
         samples: what was folded.
         found: what `compact` returned.
-        model: the network, or its apply.
+        model: the network.
         x: test inputs.
         key: decides the draws.
         draws: networks drawn from each Gaussian.
@@ -122,7 +121,7 @@ def predictions(
 
 def predict_members(
     folded: Foldable,
-    model: Model | Apply,
+    model: Apply,
     x: Any,
     *,
     key: jax.Array,
@@ -134,10 +133,7 @@ def predict_members(
     options: Any = {"likelihood": likelihood}
     if members.stds is not None:
         gaussians = list(members.low_rank) or members.gaussians
-        each = max(1, draws // len(gaussians))
-        keys = jax.random.split(key, len(gaussians))
-        found = [predict(q, model, x, key=k, samples=each, **options) for q, k in zip(gaussians, keys, strict=True)]
-        return pooled(found, [each] * len(found))
+        return predict(gaussians, model, x, key=key, samples=draws, **options)
     samples = members.means
     parts = [samples[start : start + AT_ONCE] for start in range(0, len(samples), AT_ONCE)]
     return pooled([predict(part, model, x, key=None, **options) for part in parts], [len(part) for part in parts])

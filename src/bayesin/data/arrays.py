@@ -56,6 +56,8 @@ def from_arrays(
     check_normalise(normalise)
     if normalise == "none":
         return _as_given(x_train, y_train, x_test, y_test, name, limit)
+    if isinstance(x_train, dict) or isinstance(x_test, dict):
+        raise DataError(f"{name}: a dict of inputs is taken as it is; say so: normalise='none', or --normalise none")
     train, test = _inputs(f"{name}: x_train", x_train), _inputs(f"{name}: x_test", x_test)
     train_targets, test_targets = _both_targets(name, y_train, y_test)
     remark_on_inputs(f"{name}: x_train", train, normalise)
@@ -186,7 +188,8 @@ def _numbers(name: str, values: object) -> np.ndarray:
     if array.dtype == np.bool_:
         return array.astype(np.uint8) if name.endswith(("y_train", "y_test")) else array.astype(np.float32)
     if array.dtype.kind not in "iuf":  # time spans, too, are integers to numpy
-        raise DataError(f"{name} holds {array.dtype}; expected whole or floating-point numbers")
+        names = "; np.unique(y, return_inverse=True)[1] numbers names" if array.dtype.kind in "USO" else ""
+        raise DataError(f"{name} holds {array.dtype}; expected whole or floating-point numbers{names}")
     return array
 
 

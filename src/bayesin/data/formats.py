@@ -98,6 +98,8 @@ def read_npz(
 ) -> dict[str, np.ndarray]:
     """Returns arrays of an `.npz` file, by default x_train, y_train, x_test and y_test; others are left unread.
 
+    Where an input is several arrays, the file has `x_train/ids` and `x_train/mask`, say, in place of `x_train`.
+
     Args:
         path: the file, as `numpy.savez` or `savez_compressed` writes it.
         largest: refuse a file whose arrays declare more bytes than this.
@@ -192,7 +194,7 @@ def read_digits() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
 
 def _members(archive: zipfile.ZipFile, path: Path | str, names: tuple[str, ...] | None) -> dict[str, zipfile.ZipInfo]:
     there = [member.filename.removesuffix(".npy") for member in archive.infolist()]
-    wanted = there if names is None else names
+    wanted = there if names is None else [part for name in names for part in _parts(name, there)]
     for name in wanted:
         if name not in there:
             held = ", ".join(other if other.isprintable() else repr(other) for other in there[:8])
@@ -200,6 +202,11 @@ def _members(archive: zipfile.ZipFile, path: Path | str, names: tuple[str, ...] 
         if there.count(name) > 1:
             raise DataError(f"{path} has '{name}' {there.count(name)} times")
     return {name: archive.infolist()[there.index(name)] for name in wanted}
+
+
+def _parts(name: str, there: list[str]) -> list[str]:
+    """The arrays that an input is made of: one of its name, else all of the folder of that name."""
+    return [name] if name in there else sorted(part for part in there if part.startswith(f"{name}/")) or [name]
 
 
 def _declared(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> tuple[tuple[int, ...], np.dtype]:

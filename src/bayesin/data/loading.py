@@ -3,10 +3,12 @@
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 
 from ..errors import DataError
+from ..trees import unflatten
 from .arrays import from_arrays, normalised
 from .content import DIGITS, content_of_arrays, content_of_source, is_data_file
 from .dataset import Dataset, Normalise, check_normalise
@@ -27,7 +29,8 @@ def load(
 
     Args:
         name: `digits`, `mnist`, `fashion-mnist`, `cifar10`, `cifar100` (fine labels), or the path of an
-            `.npz` file with x_train, y_train, x_test and y_test (see `from_arrays`).
+            `.npz` file with x_train, y_train, x_test and y_test (see `from_arrays`); `x_train/ids` and
+            `x_train/mask`, say, are one dict of inputs.
         root: folder to search first; then `$BAYESIN_DATA`, `./data`, the user's cache and system packages.
         limit: keep so many training and so many test examples, in the shares of the classes, always the
             same ones. The statistics stay those of the whole training set.
@@ -47,7 +50,8 @@ def load(
     if is_data_file(text):
         path = data_file(text, root)
         arrays = read_npz(path)
-        data = from_arrays(**arrays, name=path.stem, limit=limit, normalise=normalise)
+        parts = cast(dict[str, Any], unflatten(arrays))
+        data = from_arrays(**parts, name=path.stem, limit=limit, normalise=normalise)
         return replace(data, read_from=content_of_arrays(arrays.values()))
     if text == "digits":
         parts = read_digits()

@@ -12,7 +12,10 @@ MANY_CLASSES = 1000  # whole numbers beyond are counts or years rather than labe
 
 
 def remark_on_inputs(name: str, x: np.ndarray, normalise: str) -> None:
-    """Warns of pixels that are no bytes, and of images with their channels in front."""
+    """Warns of pixels that are no bytes, of images with their channels in front, and of what may be tokens."""
+    if x.ndim == 2 and np.issubdtype(x.dtype, np.integer) and x.dtype != np.uint8 and x.min() >= 0:
+        done = "standardised as features" if normalise == "standard" else "made floating-point numbers"
+        _warn(f"{name} holds whole numbers ({x.dtype}): {done}; tokens stay whole with normalise='none'")
     if x.ndim != 4:
         return
     height, width = x.shape[2:4]
@@ -30,9 +33,14 @@ def remark_on_inputs(name: str, x: np.ndarray, normalise: str) -> None:
 
 
 def read_labels(name: str, y: np.ndarray, remark: bool = True) -> np.ndarray:
-    """Returns targets, one-hot rows as labels; warns of those, and of whole numbers that are stored as fractions."""
+    """Returns targets, one-hot rows as labels, whole ones in a column as a row.
+
+    Warns of one-hot rows, and of whole numbers that are stored as fractions.
+    """
     warn = _warn if remark else lambda text: None
     whole = np.issubdtype(y.dtype, np.integer)
+    if whole and y.ndim == 2 and y.shape[1] == 1:  # as Keras has them
+        return y[:, 0]
     if y.ndim == 2 and y.shape[1] > 1 and y.size and ((y == 0) | (y == 1)).all() and (y.sum(1) == 1).all():
         warn(f"{name} of shape {y.shape} is read as one-hot labels of {y.shape[1]} classes")
         return y.argmax(1)

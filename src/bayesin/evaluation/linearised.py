@@ -17,12 +17,11 @@ import jax
 from ..errors import PosteriorError
 from ..inference import Fit
 from ..jaxprs import Apply, check_callable
-from ..models import Model
 from ..posteriors import Posterior, Samples, is_posterior
 from ..trees import Tree, check_same_structure, is_float
 
 
-def linearised(model: Model | Apply, at: Posterior | Fit | Tree) -> Apply:
+def linearised(model: Apply, at: Posterior | Fit | Tree) -> Apply:
     """Returns the network's first-order expansion around the mean of a posterior, as a function `(params, x)`.
 
     It goes wherever an apply does, `predict`, `evaluate` and `barrier` among them.
@@ -42,12 +41,11 @@ def linearised(model: Model | Apply, at: Posterior | Fit | Tree) -> Apply:
         >>> print(f"{flat({'w': jnp.array([1.5])}, jnp.ones((1, 1)))[0, 0]:.4f}")  # e + e (1.5 − 1)
         4.0774
     """
-    apply = model.apply if isinstance(model, Model) else model
-    check_callable(apply)
+    check_callable(model)
     at = at.posterior if isinstance(at, Fit) else at
     if isinstance(at, Samples):
         raise PosteriorError("a sample set has no one place to expand a network at; give a Gaussian or one member")
-    return _Linearised(apply, at.mean if is_posterior(at) else at)
+    return _Linearised(model, at.mean if is_posterior(at) else at)
 
 
 class _Linearised:

@@ -11,6 +11,7 @@ Reference: Efron and Stein 1981.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, overload
 
@@ -26,16 +27,15 @@ from ..inference import Fit
 from ..inputs import ExampleInputs, check_whole, count_of, without_bytes
 from ..jaxprs import Apply, hashable
 from ..likelihoods import Categorical, Likelihood, LikelihoodLike, Normal, as_likelihood, check_outputs
-from ..models import Model
 from ..paths import Mixture, as_gaussian, is_point
 from ..posteriors import Gaussian, Posterior, Samples, is_posterior
 from ..randomness import PRNGKey
 from ..trees import Tree
 from .marginal import Data, as_drawable, average_over_draws, needed, outputs_of_draws
-from .predictive import ClassPredictive, Predictive, RealPredictive
+from .predictive import ClassPredictive, Predictive, RealPredictive, pooled
 from .sizes import ChunkSizes, choose_sizes
 
-Predictor = Posterior | Mixture | Fit | Tree  # what can be asked for a prediction
+Predictor = Posterior | Mixture | Fit | Sequence[Posterior] | Tree  # what can be asked for a prediction
 
 
 class Evaluation(eqx.Module):
@@ -79,7 +79,7 @@ class Prepared(NamedTuple):
 
 def evaluate(
     posterior: Predictor,
-    model: Model | Apply,
+    model: Apply,
     data: Data,
     *,
     key: PRNGKey | None,
@@ -114,14 +114,14 @@ def evaluate(
     """
     posterior, given = _with_likelihood(posterior, likelihood)
     likelihood = as_likelihood("categorical" if given is None else given)
-    prepared = prepare(posterior, _apply_of(model), data, samples, likelihood, chunks)
+    prepared = prepare(posterior, model, data, samples, likelihood, chunks)
     return evaluate_prepared(posterior, prepared, key, samples)
 
 
 @overload
 def predict(
     posterior: Predictor,
-    model: Model | Apply,
+    model: Apply,
     x: ExampleInputs,
     *,
     key: PRNGKey | None,
@@ -134,7 +134,7 @@ def predict(
 @overload
 def predict(
     posterior: Predictor,
-    model: Model | Apply,
+    model: Apply,
     x: ExampleInputs,
     *,
     key: PRNGKey | None,
@@ -147,7 +147,7 @@ def predict(
 @overload
 def predict(
     posterior: Predictor,
-    model: Model | Apply,
+    model: Apply,
     x: ExampleInputs,
     *,
     key: PRNGKey | None,
@@ -159,7 +159,7 @@ def predict(
 
 def predict(
     posterior: Predictor,
-    model: Model | Apply,
+    model: Apply,
     x: ExampleInputs,
     *,
     key: PRNGKey | None,
@@ -170,7 +170,9 @@ def predict(
     """Returns what a posterior predicts: class probabilities and entropies, or a mixture of normals for real targets.
 
     Args:
-        posterior, model, key, samples, chunks: as for `evaluate`.
+        posterior: as for `evaluate`; or several with equal shares, a list of posteriors or a `Fit` of several, each
+            of which keeps the noise that it learned.
+        model, key, samples, chunks: as for `evaluate`; of several posteriors each has its share of the samples.
         x: inputs, batch first: an array, or a dict of them.
         likelihood: one with `log_probs(outputs)` (classes) or `moments(outputs)` (real targets). By default that of
             the fit; of a bare posterior whose network has two or more outputs, categorical.
@@ -188,18 +190,26 @@ def predict(
         >>> line.mean.shape, bool(1 < line.variance[0, 0] < 1.5)
         ((1, 1), True)
     """
+    several = _several(posterior, likelihood)
+    if several:
+        each = max(1, samples // len(several))
+        keys = [None] * len(several) if key is None else jax.random.split(key, len(several))
+        parts = [
+            predict(one, model, x, key=own, samples=each, likelihood=of_one, chunks=chunks)
+            for (one, of_one), own in zip(several, keys, strict=True)
+        ]
+        return pooled(parts, [each] * len(parts))
     posterior, given = _with_likelihood(posterior, likelihood)
-    apply = _apply_of(model)
-    known = _known_likelihood(posterior, apply, x, given)
+    known = _known_likelihood(posterior, model, x, given)
     data = (x, np.zeros(count_of(x), np.int32))  # any targets: nothing is scored
     if hasattr(known, "log_probs"):
-        prepared = prepare(posterior, apply, data, samples, _Unlabelled(known), chunks)
+        prepared = prepare(posterior, model, data, samples, _Unlabelled(known), chunks)
         columns = evaluate_prepared(posterior, prepared, key, samples).log_probs
         _check_finite(columns[:, :-1])  # pyright: ignore[reportOptionalSubscript]
         return ClassPredictive(columns[:, :-1], np.exp(columns[:, -1].astype(np.float64)))  # pyright: ignore
     if hasattr(known, "moments"):
         return _predict_reals(
-            posterior, prepare(posterior, apply, data, samples, _Silent(known), chunks), key, samples
+            posterior, prepare(posterior, model, data, samples, _Silent(known), chunks), key, samples
         )
     raise ConfigError(
         f"{type(known).__name__} has neither log_probs(outputs) nor moments(outputs), so that it predicts "
@@ -297,18 +307,21 @@ def _draws(posterior: Posterior | Mixture | Tree, key: PRNGKey | None, samples: 
     return drawn, needed(key), samples
 
 
+def _several(posterior: Any, likelihood: LikelihoodLike | None) -> list[tuple[Posterior, LikelihoodLike | None]]:
+    """The posteriors of a list or of a fit's members, each with its likelihood; none where there is one alone."""
+    if isinstance(posterior, Fit) and len(posterior.posteriors) > 1:
+        own = zip(posterior.posteriors, posterior.likelihoods, strict=True)
+        return [(one, of_one if likelihood is None else likelihood) for one, of_one in own]
+    if isinstance(posterior, list | tuple) and posterior and all(map(is_posterior, posterior)):
+        return [(one, likelihood) for one in posterior]
+    return []
+
+
 def _with_likelihood(posterior: Predictor, likelihood: LikelihoodLike | None) -> tuple[Any, LikelihoodLike | None]:
     """The posterior of a fit, and the likelihood that it goes with unless another is given."""
     if not isinstance(posterior, Fit):
         return posterior, likelihood
     return posterior.posterior, posterior.likelihood if likelihood is None else likelihood
-
-
-def _apply_of(model: Model | Apply) -> Apply:
-    apply = model.apply if isinstance(model, Model) else model
-    if not callable(apply):
-        raise ConfigError(f"the network is a Model or a function apply(params, x), not {type(model).__name__}")
-    return apply
 
 
 def _known_likelihood(posterior: Any, apply: Apply, x: Any, given: LikelihoodLike | None) -> Likelihood:

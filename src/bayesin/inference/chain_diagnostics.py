@@ -67,7 +67,7 @@ class ChainDiagnostics(NamedTuple):
 def diagnose_chains(
     draws: Fit | ManySamples,
     spec: PermutationSpec,
-    model: Model | Apply,
+    model: Apply,
     x: Inputs,
     *,
     key: PRNGKey,
@@ -78,7 +78,7 @@ def diagnose_chains(
     Args:
         draws: chain by chain, as `fit_hmc` returns them: a fit, `Samples`, or `Draws` on disk.
         spec: which axes move together.
-        model: the network, or its apply.
+        model: the network.
         x: inputs; all for what units do, the first 64 for predictions.
         key: decides which weights are looked at.
         chains: how many; a fit and `Draws` know it.
@@ -105,9 +105,8 @@ def diagnose_chains(
         raise ConfigError(f"chains={known}: say how many chains the {len(samples)} draws are of")
     if len(samples) // known < FEWEST:
         raise PosteriorError(f"{len(samples) // known} draws a chain; R-hat needs at least four")
-    apply = model.apply if isinstance(model, Model) else model
-    probes = predictions_of(samples, apply, x, draws.likelihood if isinstance(draws, Fit) else None)
-    return compare_chains(samples, known, spec, _orders(samples, spec, apply, x, key), probes, key=key)
+    probes = predictions_of(samples, model, x, draws.likelihood if isinstance(draws, Fit) else None)
+    return compare_chains(samples, known, spec, _orders(samples, spec, model, x, key), probes, key=key)
 
 
 def compare_chains(

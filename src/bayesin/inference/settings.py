@@ -199,7 +199,7 @@ def check_arguments(verb: str, key: Any, model: Any, config: Any, kind: type) ->
     if not all(hasattr(model, name) for name in ("init", "apply", "statistics")):
         raise ModelError(
             f"{verb} takes a bayesin Model, not {type(model).__name__}; models.from_nnx, from_linen, from_equinox, "
-            "from_haiku and from_functions make one"
+            "from_haiku, from_torch and from_functions make one"
         )
     if not isinstance(config, kind):
         raise ConfigError(f"{verb} takes the settings {kind.__name__}(...), not {type(config).__name__}")

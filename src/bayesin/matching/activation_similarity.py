@@ -21,10 +21,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, Shaped
+from jaxtyping import Array, ArrayLike, Float
 
 from ..chunks import Chunks, cut
 from ..errors import ConfigError
+from ..inputs import Inputs, count_of, shapes_of
 from ..posteriors import Posterior, is_posterior
 from ..randomness import PRNGKey, check_key
 from ..symmetry import Activations, Sites
@@ -45,7 +46,7 @@ class CrossMoments(NamedTuple):
 
 
 def cross_moments(
-    sites: Sites, members: Sequence[Sequence[Tree]], x: Shaped[np.ndarray, "examples ..."]
+    sites: Sites, members: Sequence[Sequence[Tree]], x: Inputs
 ) -> dict[tuple[int, int], list[CrossMoments]]:
     """Returns the covariances of every two members' units at every site, draw s of one with draw s of the other.
 
@@ -61,14 +62,12 @@ def cross_moments(
     return {pair: [_cross_moments(part) for part in sums] for pair, sums in totals.items()}
 
 
-def site_chunks(
-    sites: Sites, params: Tree, x: Shaped[np.ndarray, "examples ..."], together: int = 1
-) -> Iterator[Chunks]:
+def site_chunks(sites: Sites, params: Tree, x: Inputs, together: int = 1) -> Iterator[Chunks]:
     """Yields the inputs in parts for which everything at the sites of so many networks fits into memory."""
-    one = jax.eval_shape(sites.values, params, jax.ShapeDtypeStruct((1, *x.shape[1:]), x.dtype))
+    one = jax.eval_shape(sites.values, params, shapes_of(x, 1))
     size = together * sum(4 * value.size for value in one)
-    parts = cut(np.asarray(x), np.zeros(len(x), np.int32), max(1, CHUNK_BYTES // size))
-    for index in range(len(parts.x)):
+    parts = cut(x, np.zeros(count_of(x), np.int32), max(1, CHUNK_BYTES // size))
+    for index in range(len(parts.weight)):
         yield jax.tree.map(lambda array, at=index: array[at], parts)
 
 

@@ -37,6 +37,7 @@ import jax
 import numpy as np
 
 from ..errors import ConfigError, PosteriorError
+from ..inputs import some_inputs
 from ..posteriors import Posterior, is_posterior
 from ..randomness import PRNGKey
 from ..symmetry import Apply, PermutationSpec, find_sites
@@ -231,10 +232,7 @@ class Activations:
     def __post_init__(self):
         if self.compare not in get_args(Compared):
             raise ConfigError(f"compare must be one of {', '.join(get_args(Compared))}, not {self.compare!r}")
-        if np.ndim(self.x) < 2 or len(self.x) < 2:
-            raise ConfigError(
-                f"activations are compared on inputs, batch first; not on x of shape {np.shape(self.x)}"
-            )
+        some_inputs(self.x)
         if self.samples < 0:
             raise ConfigError(f"samples starts at 0, not {self.samples}")
 
@@ -257,7 +255,7 @@ class Activations:
                 f"the activations of every two of {len(members)} networks take {kept / 2**30:.0f} GiB to compare; "
                 "take fewer, or match each to one reference"
             )
-        moments = cross_moments(sites, draws, np.asarray(self.x))
+        moments = cross_moments(sites, draws, some_inputs(self.x))
         parities = {group: [(at, sites.sites[at].parity) for at in sites.of(group)] for group in spec.sizes}
         known = {group: [(at, p) for at, p in of if p is not None] for group, of in parities.items()}
         return {
@@ -329,7 +327,7 @@ class Incoming:
         sides = []
         for posterior in (target, source):
             mean = posterior.mean if is_posterior(posterior) else posterior
-            moments = incoming_moments(self.apply, [mean], np.asarray(self.x))
+            moments = incoming_moments(self.apply, [mean], some_inputs(self.x))
             parts = [(flatten(mean), weighted(moments, flatten(mean)))]
             if is_posterior(target) and is_posterior(source):
                 std = flatten(posterior.std)

@@ -18,9 +18,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import JaxprEqn
-from jaxtyping import Array, Float, Shaped
+from jaxtyping import Array, Float
 
 from ..chunks import cut
+from ..inputs import Inputs, count_of, shapes_of, take
 from ..jaxprs import Apply, evaluate, follow, hashable
 from ..trees import Flat, Tree, flatten
 from .activation_similarity import CHUNK_BYTES
@@ -56,18 +57,17 @@ class Moments(NamedTuple):
     matrix: Float[np.ndarray, "inputs inputs"]
 
 
-def incoming_moments(apply: Apply, draws: Sequence[Tree], x: Shaped[np.ndarray, "examples ..."]) -> list[Moments]:
+def incoming_moments(apply: Apply, draws: Sequence[Tree], x: Inputs) -> list[Moments]:
     """Returns the second moments of what enters every contraction with a parameter, over inputs, places and draws."""
     apply = hashable(apply)
     found: list[Contraction] = []
-    shape = jax.ShapeDtypeStruct((1, *x.shape[1:]), x.dtype)
-    one = jax.eval_shape(lambda params, x: _operands(apply, params, x, found), draws[0], shape)
+    one = jax.eval_shape(lambda params, x: _operands(apply, params, x, found), draws[0], shapes_of(x, 1))
     size = sum(4 * value.size for value in one)
-    parts = cut(np.asarray(x), np.zeros(len(x), np.int32), max(1, CHUNK_BYTES // max(size, 1)))
+    parts = cut(x, np.zeros(count_of(x), np.int32), max(1, CHUNK_BYTES // max(size, 1)))
     run, sums, rows = jax.jit(lambda params, x: _operands(apply, params, x, [])), None, [0.0] * len(found)
     for params in draws:
-        for at in range(len(parts.x)):
-            values, weight = run(params, parts.x[at]), parts.weight[at]
+        for at in range(len(parts.weight)):
+            values, weight = run(params, take(parts.x, at)), parts.weight[at]
             more = [_products(value, weight, c.window, c.contracted) for value, c in zip(values, found, strict=True)]
             wide = [np.asarray(product, np.float64) for product, _ in more]
             rows = [total + float(count) for total, (_, count) in zip(rows, more, strict=True)]

@@ -332,8 +332,8 @@ def _list(posteriors: Sequence[Posterior | Tree] | Samples) -> list[Posterior | 
     if isinstance(posteriors, Samples):
         stacked = jax.tree.map(np.asarray, posteriors.params)
         return [jax.tree.map(lambda leaf, i=i: leaf[i], stacked) for i in range(len(posteriors))]
-    if not posteriors:
-        raise PosteriorError("align_many needs at least one posterior")
+    if not isinstance(posteriors, Sequence) or not posteriors:
+        raise PosteriorError("align_many takes a list of posteriors, such as fit.posteriors, with at least one in it")
     return list(posteriors)
 
 

@@ -57,11 +57,13 @@ class Model(NamedTuple):
     Fits call `apply_train`, where there is one: the network in training mode (batch statistics, dropout with the
     key), which returns its outputs, and `params` with the statistics that it collected; the rest is not looked at.
 
+    Called, it is its `apply`: every verb that asks for a network takes either.
+
     Example:
         >>> init = lambda key: {"w": jax.random.normal(key, (2, 3))}
         >>> model = Model(init, lambda params, x: x @ params["w"], name="linear")
         >>> params = model.init(jax.random.key(0))
-        >>> model.apply(params, jax.numpy.ones((4, 2))).shape
+        >>> model(params, jax.numpy.ones((4, 2))).shape
         (4, 3)
     """
 
@@ -70,6 +72,10 @@ class Model(NamedTuple):
     statistics: frozenset[str] = frozenset()  # paths, as `bayesin.trees.flatten` writes them
     name: str = "model"
     apply_train: ApplyTrain | None = None  # (params, x, key) -> (logits, params); None where it is `apply`
+
+    def __call__(self, params: Tree, x: Any) -> Any:
+        """The network in evaluation mode, so that verbs which ask for a function `(params, x)` take a model."""
+        return self.apply(params, x)
 
     def __repr__(self) -> str:
         more = [f"{len(self.statistics)} running statistics"] if self.statistics else []

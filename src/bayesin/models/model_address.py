@@ -39,7 +39,7 @@ class Loaded(NamedTuple):
     name: str
 
 
-def load(target: str, *, key: jax.Array, input_shape: Sequence[int] | None = None) -> Loaded:
+def load(target: str, *, key: jax.Array, input_shape: Sequence[int] | None = None, example: Any = None) -> Loaded:
     """Returns the model at an address.
 
     The attribute may be a `bayesin.models.Model`; an NNX, Linen, Equinox or PyTorch module, or the class of one that
@@ -51,6 +51,7 @@ def load(target: str, *, key: jax.Array, input_shape: Sequence[int] | None = Non
         target: `package.module:attribute` or `path/file.py:attribute`.
         key: for models that have to be initialised.
         input_shape: shape of one example, without the batch.
+        example: an input, where a shape does not say enough: tokens, or a dict of inputs.
 
     Raises:
         ModelError: the file fails, there is no such attribute, or it is none of these.
@@ -65,7 +66,7 @@ def load(target: str, *, key: jax.Array, input_shape: Sequence[int] | None = Non
         >>> loaded.apply(loaded.params, np.zeros((5, 4), np.float32)).shape
         (5, 2)
     """
-    value, x = _found(target, None if input_shape is None else example_input(input_shape))
+    value, x = _found(target, example if input_shape is None else example_input(input_shape))
     if type(value) is tuple:  # apply and params
         apply, params = value
         return Loaded(apply, params, x, target)

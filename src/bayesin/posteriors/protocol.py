@@ -8,6 +8,7 @@ mean-field Gaussian with the posterior's mean and std.
 import inspect
 from typing import Protocol, Self, TypeGuard, runtime_checkable
 
+from ..errors import PosteriorError
 from ..randomness import PRNGKey
 from ..symmetry import Perms, PermutationSpec
 from ..trees import Tree
@@ -48,5 +49,18 @@ class Posterior(Protocol):
 
 
 def is_posterior(value: object) -> TypeGuard[Posterior]:
-    """Whether a value has the four members; unlike `isinstance` this does not compute `mean` and `std`."""
-    return all(inspect.getattr_static(value, name, None) is not None for name in MEMBERS)
+    """Whether a value has the four members; unlike `isinstance` this does not compute `mean` and `std`.
+
+    Raises:
+        PosteriorError: it is the result of a verb, which holds a posterior and would be taken for a tree of weights.
+    """
+
+    def has(name: str) -> bool:
+        return inspect.getattr_static(value, name, None) is not None
+
+    if all(map(has, MEMBERS)):
+        return True
+    for name in filter(has, ("posterior", "posteriors")):
+        several = " or one of its .posteriors" if name == "posterior" and has("posteriors") else ""
+        raise PosteriorError(f"{type(value).__name__} holds a posterior and is none: give its .{name}{several}")
+    return False

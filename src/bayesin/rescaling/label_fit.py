@@ -17,6 +17,7 @@ import optax
 from jaxtyping import Array, Float
 
 from ..errors import PosteriorError
+from ..inputs import count_of, take
 from ..jaxprs import Apply, in_precision
 from ..likelihoods import Categorical, Likelihood
 from ..matching import draws_of
@@ -58,13 +59,13 @@ class LabelFit:
         # Labels of classes as probabilities too: one program, which takes long to compile, for both kinds of fit.
         soft = self.taught or isinstance(likelihood, Categorical)
         self.program = _Program(network.apply, compute, likelihood, network.spec, network.unit_maps, steps, soft)
-        self.key, self.order = jax.random.fold_in(network.key, 1), _batches(len(network.x), steps, batch)
-        self.x = jnp.asarray(network.x)
+        self.key, self.order = jax.random.fold_in(network.key, 1), _batches(count_of(network.x), steps, batch)
+        self.x = jax.tree.map(jnp.asarray, network.x)
         if not isinstance(labels, np.ndarray):
             self.labels: Any = [_predicted(end, network, self.program) for end in labels]
         else:
-            classes = jax.eval_shape(network.apply, network.params, network.x[:1]).shape[-1] if soft else 0
-            self.labels = jax.nn.one_hot(labels, classes) if soft else jnp.asarray(labels)
+            outputs = jax.eval_shape(network.apply, network.params, take(network.x, slice(1)))
+            self.labels = jax.nn.one_hot(labels, outputs.shape[-1]) if soft else jnp.asarray(labels)
 
     def fit(self, point: Gaussian, spreads: list[Array], tau: float) -> Maps:
         """The maps that lower the loss of single draws from the posterior."""
@@ -103,7 +104,7 @@ def _steps(program: _Program) -> tuple[Any, optax.GradientTransformation]:
     ) -> tuple[Maps, Any]:
         def step(carry: tuple[Maps, Any], of_step: tuple[Array, Array]) -> tuple[tuple[Maps, Any], None]:
             (fitted, state), (number, batch) = carry, of_step
-            x, y = (array[batch] for array in data)
+            x, y = take(data, batch)
             gradient = jax.grad(loss)(fitted, point, spreads, x, y, jax.random.fold_in(key, number))
             with jax.numpy_dtype_promotion("standard"):  # optax mixes counters and fractions
                 updates, state = optimiser.update(gradient, state, fitted)
@@ -120,7 +121,7 @@ def _predicted(end: Gaussian, network: Network, program: _Program) -> Float[Arra
     """Probabilities of the classes by an end of the path, averaged over its draws."""
     probabilities = _probabilities(program)
     draws = draws_of(end, network.samples, network.key, 0)
-    parts = [network.x[start : start + CHUNK] for start in range(0, len(network.x), CHUNK)]
+    parts = [take(network.x, slice(at, at + CHUNK)) for at in range(0, count_of(network.x), CHUNK)]
     return jnp.concatenate([sum(probabilities(params, part) for params in draws) / len(draws) for part in parts])
 
 

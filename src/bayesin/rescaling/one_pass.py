@@ -16,7 +16,7 @@ import numpy as np
 from jax.extend.core import JaxprEqn
 from jaxtyping import Array, Float
 
-from ..inputs import shapes_of
+from ..inputs import count_of, shapes_of
 from ..jaxprs import Apply, evaluate, follow
 from ..symmetry import Site
 from ..trees import Tree
@@ -56,7 +56,7 @@ class Pass(NamedTuple):
     def _run(self, draws: Sequence[Tree], visit: Callable[[list[Array], Site], list[Array]]) -> None:
         """Runs all draws side by side, and goes on at every site with what `visit` makes of the values there."""
         shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf), leaf.dtype), draws[0])
-        leaves, structure = jax.tree.flatten((shapes, shapes_of(self.x, len(self.x))))
+        leaves, structure = jax.tree.flatten((shapes, shapes_of(self.x, count_of(self.x))))
         pieces, constants = _pieces(self.apply, self.stops, structure, tuple(leaves))
         given = [*map(jnp.asarray, jax.tree.leaves(self.x)), *constants]
         alive = [dict(enumerate([*jax.tree.leaves(params), *given])) for params in draws]

@@ -5,12 +5,14 @@ less than at either end, and the network is less sure than it should be. Which p
 like any group: a function of the outputs that does not see their order leaves theirs free.
 """
 
+import warnings
 from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from ..errors import LeftBehindWarning
 from ..jaxprs import Apply
 from ..symmetry import Axis, Factor, PermutationSpec, discover
 from ..trees import Tree
@@ -23,7 +25,9 @@ def with_outputs(spec: PermutationSpec, apply: Apply, params: Tree, x: Any) -> P
     found = jax.eval_shape(apply, params, x)
     if not hasattr(found, "shape") or found.ndim < 2 or not jnp.issubdtype(found.dtype, jnp.floating):
         return spec
-    free = discover(lambda params, x: jnp.sum(jnp.square(apply(params, x)), -1), params, x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LeftBehindWarning)  # the network's own spec has said it
+        free = discover(lambda params, x: jnp.sum(jnp.square(apply(params, x)), -1), params, x)
     axes, known = spec.axes, set(spec.sizes) | set(spec.fixed_factors)
     # A network may have a group of that name already.
     name = next(name for name in (OUTPUTS, *(f"{OUTPUTS}{n}" for n in range(len(known)))) if name not in known)

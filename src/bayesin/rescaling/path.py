@@ -32,6 +32,7 @@ import numpy as np
 from jaxtyping import Array, Shaped
 
 from ..errors import ConfigError, DataError
+from ..inputs import ExampleInputs, count_of
 from ..jaxprs import Apply
 from ..likelihoods import Likelihood, LikelihoodLike, as_likelihood, check_outputs
 from ..paths import as_gaussian
@@ -87,7 +88,7 @@ class Rescaled:
 def rescale(
     path: Path,
     apply: Apply,
-    x: Shaped[Array | np.ndarray, "examples ..."],
+    x: ExampleInputs,
     *,
     key: PRNGKey,
     samples: int = 1,
@@ -145,9 +146,9 @@ def rescale(
     if labels is not None:
         chosen = as_likelihood(likelihood)
         taught = isinstance(labels, str)
-        targets = _no_labels(labels, chosen, len(network.x)) if taught else np.asarray(labels)
-        if len(targets) != len(network.x):
-            raise DataError(f"need as many labels as inputs, not {len(targets)} and {len(network.x)}")
+        targets = _no_labels(labels, chosen, count_of(network.x)) if taught else np.asarray(labels)
+        if len(targets) != count_of(network.x):
+            raise DataError(f"need as many labels as inputs, not {len(targets)} and {count_of(network.x)}")
         check_outputs(chosen, network.apply, mean, (network.x, targets))
         teachers = [as_gaussian(path(tau)) for tau in (0.0, 1.0)] if taught else targets
         fit = LabelFit(network, teachers, steps, batch, chosen, compute)
@@ -167,7 +168,7 @@ def rescale_middle(
     middle: Gaussian,
     members: Sequence[Posterior | Tree],
     apply: Apply,
-    x: Shaped[Array | np.ndarray, "examples ..."],
+    x: ExampleInputs,
     *,
     key: PRNGKey,
     samples: int = 1,

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..errors import ConfigError, DataError, ModelError
+from ..errors import ConfigError, ModelError
+from ..inputs import Inputs, count_of, some_inputs, take
 from ..jaxprs import Apply, activation_bytes, hashable
 from ..matching import draws_of, site_chunks
 from ..posteriors import Gaussian
@@ -30,13 +31,14 @@ UnitMoments = list[tuple[np.ndarray, np.ndarray]]  # mean and spread of every un
 class Network:
     """A network, the data on which its units are measured, and the parameters that map them."""
 
-    def __init__(self, apply: Apply, params: Tree, x: np.ndarray, spec: PermutationSpec, key: PRNGKey, samples: int):
+    def __init__(self, apply: Apply, params: Tree, x: Inputs, spec: PermutationSpec, key: PRNGKey, samples: int):
         self.apply, self.params, self.spec, self.x, self.key, self.samples = apply, params, spec, x, key, samples
+        self.measured = take(x, slice(MEASURED))
         self.sites = find_sites(apply, params, x, spec).joined
         self.unit_maps = find_unit_maps(self.sites, params, x, spec)
         # Sites without a map are measured by nobody, and the pass does not stop there.
         stops = tuple(self.sites.sites[unit_map.site] for unit_map in self.unit_maps)
-        self.one_pass = Pass(apply, stops, x[:MEASURED]) if self._fits() else None
+        self.one_pass = Pass(apply, stops, self.measured) if self._fits() else None
 
     def moments(self, posterior: Gaussian) -> UnitMoments:
         """Mean and spread of every unit over examples, places and draws, at all sites that have a map."""
@@ -48,7 +50,7 @@ class Network:
         """The same at some sites, a part of the inputs at a time."""
         totals = None
         for params in draws_of(posterior, self.samples, self.key, 0):
-            for chunk in site_chunks(self.sites, self.params, self.x[:MEASURED]):
+            for chunk in site_chunks(self.sites, self.params, self.measured):
                 values = self.sites(params, chunk.x)
                 sums = jax.device_get([_sums(values[unit_map.site], chunk.weight) for unit_map in unit_maps])
                 wide = [np.asarray(part, np.float64) for part in sums]
@@ -63,9 +65,9 @@ class Network:
     def _fits(self) -> bool:
         """Whether what a few layers compute for all inputs and draws stays in memory."""
         mean = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf), leaf.dtype), self.params)
-        of_example = activation_bytes(self.apply, mean, self.x[:1])
+        of_example = activation_bytes(self.apply, mean, take(self.x, slice(1)))
         room = ONE_PASS_BYTES["cpu" if jax.default_backend() == "cpu" else "other"]
-        return LIVE * of_example * len(self.x[:MEASURED]) * max(1, self.samples) <= room
+        return LIVE * of_example * count_of(self.measured) * max(1, self.samples) <= room
 
     def _at_once(self, one_pass: Pass, point: Gaussian, wanted: UnitMoments) -> Gaussian | None:
         """Corrects every site as it is computed; None where the result does not have the moments."""
@@ -134,22 +136,18 @@ def mapped(posterior: Gaussian, maps: Maps, spec: PermutationSpec, unit_maps: tu
 
 def checked(
     apply: Apply, params: Tree, x: Any, spec: PermutationSpec | None, key: PRNGKey, samples: int
-) -> tuple[Apply, np.ndarray, PermutationSpec]:
+) -> tuple[Apply, Inputs, PermutationSpec]:
     """The network, inputs and groups of a rescaling, discovered where they are not given."""
     check_key(key)
     if samples < 0:
         raise ConfigError(f"samples starts at 0, not {samples}")
-    apply, x = hashable(apply), np.asarray(x)
-    if x.ndim < 2 or len(x) < 2:
-        raise DataError(f"rescaling needs some inputs, batch first, not an array of shape {x.shape}")
-    return apply, x, discover(apply, params, x[:2]) if spec is None else spec
+    x = some_inputs(x)
+    return hashable(apply), x, discover(apply, params, take(x, slice(2))) if spec is None else spec
 
 
-def network_of(
-    apply: Apply, params: Tree, x: np.ndarray, spec: PermutationSpec, key: PRNGKey, samples: int
-) -> Network:
+def network_of(apply: Apply, params: Tree, x: Inputs, spec: PermutationSpec, key: PRNGKey, samples: int) -> Network:
     """The network with its outputs as a group of units, where parameters map them."""
-    whole = with_outputs(spec, apply, params, x[:2])
+    whole = with_outputs(spec, apply, params, take(x, slice(2)))
     if whole != spec:
         with suppress(ModelError):  # outputs without a bias stay as they are
             return Network(apply, params, x, whole, key, samples)

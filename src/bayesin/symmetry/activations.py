@@ -24,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import ModelError
+from ..inputs import Inputs, take
 from ..jaxprs import INPUT, Apply, Step, hashable, steps, values
 from ..trees import Tree
 from .permute import permute
@@ -161,8 +162,7 @@ def find_sites(apply: Apply, params: Tree, x: Any, spec: PermutationSpec) -> Sit
     """
     leaves, structure = jax.tree.flatten(params)
     shapes = tuple((tuple(np.shape(leaf)), np.dtype(leaf.dtype).name) for leaf in leaves)
-    few = np.asarray(x[:FEW])
-    return _remembered(hashable(apply), spec, structure, shapes, _Inputs(few))
+    return _remembered(hashable(apply), spec, structure, shapes, _Inputs(take(x, slice(FEW))))
 
 
 @contextmanager
@@ -180,14 +180,16 @@ def on_host() -> Iterator[None]:
 class _Inputs:
     """A few inputs, equal to others of their shape: which ones they are decides nothing."""
 
-    def __init__(self, x: np.ndarray):
-        self.x = x
+    def __init__(self, x: Inputs):
+        self.x = jax.tree.map(np.asarray, x)
+        leaves, structure = jax.tree.flatten(self.x)
+        self.kind = structure, tuple((leaf.shape, leaf.dtype.name) for leaf in leaves)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Inputs) and (self.x.shape, self.x.dtype) == (other.x.shape, other.x.dtype)
+        return isinstance(other, _Inputs) and self.kind == other.kind
 
     def __hash__(self) -> int:
-        return hash((self.x.shape, self.x.dtype.name))
+        return hash(self.kind)
 
 
 @lru_cache(maxsize=16)

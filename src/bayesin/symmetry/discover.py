@@ -19,7 +19,7 @@ from jax.interpreters.partial_eval import dce_jaxpr
 
 from ..errors import LeftBehindWarning
 from ..inputs import Inputs
-from ..jaxprs import Apply, check_arrays, interpret, trace
+from ..jaxprs import Apply, check_arrays, interpret, statistics_of, trace
 from ..trees import Tree
 from .factors import (
     Array,
@@ -67,7 +67,7 @@ def discover(
     """Returns the permutations of units that leave `apply(params, x)` unchanged.
 
     Args:
-        apply: a pure function that JAX can trace.
+        apply: a pure function that JAX can trace, or a `Model`.
         params: arrays, or `jax.ShapeDtypeStruct` objects: only shapes are looked at.
         x: one input, of any batch size: arrays or `jax.ShapeDtypeStruct` objects.
         output: what of the result of `apply` has to stay unchanged, where it returns more than that: a key, an index,
@@ -78,8 +78,8 @@ def discover(
         scales: also find the positive numbers that units may be multiplied by, as before a ReLU: `spec.scaled`.
 
     Warns:
-        LeftBehindWarning: parameters that no function reaches have the size of a group, or a group is one only
-            because a closed-over value is constant.
+        LeftBehindWarning: parameters that no function reaches have the size of a group (but for statistics of a
+            `Model` that training alone reads), or a group is one only because a closed-over value is constant.
 
     Raises:
         ModelError: `apply` cannot be traced, or a leaf of `params` is not an array.
@@ -121,7 +121,8 @@ def discover(
     flips = find_signs(parameters, dtypes, walk.trail, outer) if signs else frozenset()
     powers = find_scales(parameters, dtypes, walk.trail, outer) if scales else {}
     spec = write_spec(parameters, walk.order_met, outer, flips, powers)
-    _warn_of_what_stays(spec, parameters, reaching)
+    idle = {path for path in flat if not reaching[path]} - statistics_of(apply)
+    _warn_of_what_stays(spec, parameters, idle)
     return spec
 
 
@@ -302,21 +303,17 @@ def _fix_what_is_dropped(parameters: dict[str, Array], met: list[Meeting]) -> No
             units.reason = units.reason or UNUSED
 
 
-def _warn_of_what_stays(spec: PermutationSpec, parameters: dict[str, Array], reaching: dict[str, bool]) -> None:
+def _warn_of_what_stays(spec: PermutationSpec, parameters: dict[str, Array], idle: set[str]) -> None:
     """Says what a person should know before units are moved by this spec."""
     sizes = {size: group for group, size in spec.sizes.items() if size > 1}
-    behind = {
-        path: sizes[size] for path in parameters for size in spec.shape(path) if not reaching[path] and size in sizes
-    }
+    behind = {path: sizes[size] for path in parameters if path in idle for size in spec.shape(path) if size in sizes}
     if behind:
         named = ", ".join(f"'{path}' (the size of {group})" for path, group in list(behind.items())[:5])
         more = f" and {len(behind) - 5} more" if len(behind) > 5 else ""
         warnings.warn(
-            LeftBehindWarning(
-                f"{len(behind)} parameters do not reach the output and stay behind when units move: {named}{more}; "
-                "if another mode reads them, as evaluation reads running statistics, pass modes=[(apply, x)]",
-                frozenset(behind),
-            ),
+            f"{len(behind)} parameters do not reach the output and stay behind when units move: {named}{more}; "
+            "if another mode reads them, as evaluation reads running statistics, pass modes=[(apply, x)]",
+            LeftBehindWarning,
             stacklevel=3,
         )
     for units in (units for array in parameters.values() for axis in array for units in units_of(axis)):

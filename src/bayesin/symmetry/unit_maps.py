@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..errors import ModelError
+from ..inputs import Inputs, take
 from ..trees import Tree, common_dtype, flatten, map_with_path
 from .activations import FEW, Sites, as_numbers, on_host
 from .permute import Layout, layouts
@@ -71,7 +72,7 @@ def find_unit_maps(sites: Sites, params: Tree, x: Any, spec: PermutationSpec) ->
     if lacking := groups_without_map(sites, params, x, spec):
         raise ModelError(
             f"the units of group '{lacking[0]}' have no gain and bias (or incoming weights and bias) of their own "
-            "that could rescale them; give each layer a bias, or leave the units as they are"
+            "that could rescale them; give each layer a bias, or merge without x= (--no-rescale)"
         )
     return _remembered(_known(sites, params, x, spec))[0]
 
@@ -104,7 +105,7 @@ def _parts(spec: PermutationSpec) -> dict[Part, Layout]:
 class _Known:
     """What decides the unit maps: equal for equal sites, which a network has once."""
 
-    def __init__(self, sites: Sites, spec: PermutationSpec, shapes: Tree, x: np.ndarray):
+    def __init__(self, sites: Sites, spec: PermutationSpec, shapes: Tree, x: Inputs):
         self.sites, self.spec, self.shapes, self.x = sites, spec, shapes, x
 
     def __eq__(self, other: object) -> bool:
@@ -116,7 +117,7 @@ class _Known:
 
 def _known(sites: Sites, params: Tree, x: Any, spec: PermutationSpec) -> _Known:
     shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf), leaf.dtype), params)
-    return _Known(sites.joined, spec, shapes, np.asarray(x[:FEW]))
+    return _Known(sites.joined, spec, shapes, jax.tree.map(np.asarray, take(x, slice(FEW))))
 
 
 @lru_cache(maxsize=16)

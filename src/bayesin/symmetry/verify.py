@@ -415,10 +415,13 @@ def _filled(x: Any, key: jax.Array) -> Any:
 
 
 def _like_a_weight(shape: jax.ShapeDtypeStruct, draws: np.random.Generator) -> np.ndarray:
-    """Kernels of a scale that keeps activations in range; vectors positive, for they may be variances."""
+    """Kernels of a scale that keeps activations in range; vectors positive, for they may be variances.
+
+    A vector may have axes of length one around it, as the statistics of Haiku's norms of images do.
+    """
     if not _is_inexact(shape):
         return np.zeros(shape.shape, shape.dtype)
-    if len(shape.shape) < 2:
+    if sum(size > 1 for size in shape.shape) < 2:
         return np.ones(shape.shape, shape.dtype)
     return (draws.standard_normal(shape.shape) / np.prod(shape.shape[:-1]) ** 0.5).astype(shape.dtype)
 

@@ -17,6 +17,7 @@ from safetensors.numpy import load_file
 
 from ...data import Dataset, npz_shapes, read_npz
 from ...errors import ArtifactError, ConfigError, did_you_mean, first_line
+from ...inputs import take
 from ...store import describe
 from ...trees import Tree, flatten, is_float, unflatten
 from .own_model import own_model
@@ -38,7 +39,7 @@ def load_own_pair(
         ArtifactError: a file that cannot be read, or holds other arrays than the model has.
         SymmetryError: what was discovered is no symmetry after all.
     """
-    model = own_model(address, data.x_test[:2], None, str(first))
+    model = own_model(address, take(data.x_test, slice(2)), None, str(first))
     like = jax.eval_shape(model.init, jax.random.key(0))
     target, source = (read_checkpoint(path, like) for path in (first, second))
     spec = discover_and_verify(model, target, data.x_test, signs=signs)

@@ -305,10 +305,10 @@ def point_of(posterior: Posterior | Tree) -> Tree:
     return posterior.mean if is_posterior(posterior) else posterior
 
 
-def _seen(model: Model | None, data: Dataset | None, flag: str) -> tuple[Model, np.ndarray]:
+def _seen(model: Model | None, data: Dataset | None, flag: str) -> tuple[Model, Inputs]:
     if model is None or data is None:
         raise ConfigError(f"{flag} looks at what units compute on training inputs; use --model and --data")
-    return model, np.asarray(data.x_train[:SEEN])
+    return model, take(data.x_train, slice(SEEN))
 
 
 def _statistics(model: Model | None) -> frozenset[str]:

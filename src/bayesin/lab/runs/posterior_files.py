@@ -9,7 +9,6 @@ Model and data set come from the file's own metadata, else from the run's config
 """
 
 import math
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +18,7 @@ import jax
 import numpy as np
 
 from ...data import Dataset, Normalise, published_content
-from ...errors import ArtifactError, ConfigError, DataError, LeftBehindWarning, did_you_mean
+from ...errors import ArtifactError, ConfigError, DataError, did_you_mean
 from ...file_sets import check_one_making
 from ...inputs import Inputs, count_of, shapes_of, take
 from ...jaxprs import activation_bytes
@@ -214,19 +213,9 @@ def discover_and_verify(
     Both take two inputs, of which the shape is what counts.
     """
     two = take(inputs, slice(2))
-    with warnings.catch_warnings(record=True) as raised:
-        warnings.simplefilter("always")
-        spec = discover(model.apply, params, two, signs=signs) if known is None else known
-    for one in raised:
-        if not _is_of_training_alone(one.message, model):
-            warnings.warn(one.message, stacklevel=2)
+    spec = discover(model, params, two, signs=signs) if known is None else known
     verify(model.apply, params, two, spec, key=jax.random.key(0))
     return spec
-
-
-def _is_of_training_alone(message: Warning | str, model: Model) -> bool:
-    """Whether what stays behind is statistics that evaluation does not read, such as Haiku's hidden averages."""
-    return isinstance(message, LeftBehindWarning) and bool(message.paths) and message.paths <= model.statistics
 
 
 def dataset_of(choice: ModelChoice, *files: PosteriorFile, needed: bool = True) -> Dataset | None:

@@ -251,7 +251,8 @@ def _finish(
     results = test_results(config, data, model, fit)
     tell("save")
     about = {name: value for name, value in config.to_json().items() if name in ("data", "model", "method", "hash")}
-    about["model"] |= {"input_shape": list(data.input_shape), "classes": data.outputs}
+    shape = {"input_shape": list(data.input_shape)} if isinstance(data.input_shape, tuple) else {}  # of one array
+    about["model"] |= shape | {"classes": data.outputs}
     for number, posterior in enumerate(fit.posteriors):
         own = about | {"member": number} | _noise(fit.likelihoods[number])
         own |= {} if (chains := chains_of(fit)) is None else {"chains": chains}

@@ -29,7 +29,7 @@ from ....matching import assign, inner_products
 from ....models import Model
 from ....paths import geodesic
 from ....posteriors import Samples
-from ....symmetry import Activations, PermutationSpec, discover, hidden_activations, transpositions
+from ....symmetry import Activations, Perms, PermutationSpec, discover, hidden_activations, transpositions
 from ....trees import Tree, flatten, map_with_path
 from ...campaign import Resources, Task, TaskContext, seeded
 from ...runs import RunConfig
@@ -147,7 +147,7 @@ def losses_and_errors(setting: Setting, networks: Samples, part: str) -> np.ndar
     return np.asarray(_losses_and_errors(setting.model.apply, networks.params, setting.sets[part]), np.float64)
 
 
-def match_pairs(setting: Setting, first: Samples, second: Samples) -> dict[str, np.ndarray]:
+def match_pairs(setting: Setting, first: Samples, second: Samples) -> Perms:
     """Returns the permutations {group: (pairs, units)} that match network k of `second` to network k of `first`.
 
     Units are compared by what they do on the training set, as in `compact(match="activations")`.
@@ -161,7 +161,7 @@ def match_pairs(setting: Setting, first: Samples, second: Samples) -> dict[str, 
     }
 
 
-def count_transpositions(perms: dict[str, np.ndarray]) -> list[int]:
+def count_transpositions(perms: Perms) -> list[int]:
     """Returns the number of transpositions of every pair, over all groups."""
     pairs = zip(*perms.values(), strict=True)
     return [sum(transpositions(dict(zip(perms, of_pair, strict=True))).values()) for of_pair in pairs]

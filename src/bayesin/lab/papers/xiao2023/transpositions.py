@@ -18,7 +18,7 @@ from ....errors import ConfigError
 from ....paths import wasserstein
 from ....posteriors import Samples
 from ....randomness import seed_key
-from ....symmetry import permute
+from ....symmetry import Perms, permute
 from ....trees import flatten
 from ...campaign import Task, TaskContext
 from .. import drawing
@@ -74,7 +74,7 @@ def permuted_starts(key: jax.Array, setting: Setting, counts: Sequence[int]) -> 
         counts: numbers of transpositions of the copy at the start, in each group.
     """
     keys = [jax.random.fold_in(key, number) for number in range(len(counts))]
-    perms = {
+    perms: Perms = {
         group: np.stack(
             [
                 random_with_transpositions(jax.random.fold_in(own, number), size, count)
