@@ -151,6 +151,14 @@ SMALL = {
     "Llama": llama(),
     "Mamba": mamba(),
 }
+UNSEEN = {  # by whoever chose when a search goes on by kicks: on the others, with the first weights
+    "Mamba, deep": mamba(8, 32, 4, 2, 4, 60),
+    "Mamba, wide": mamba(3, 96, 16, 6, 4, 100),
+    "T5, deep": t5(4, 40, 4, 10, 80, 150, 16),
+    "Llama, deep": llama(6, 48, 2, 2, 12, 120, 100),
+    "GPT-2, wide": gpt2(3, 96, 8, 100, 32),
+    "ResNet, short": resnet50(12, (2, 2, 2), 20),
+}
 LARGE = {"ViT-B/16": vit(), "GPT-2 124M": gpt2(), "ResNet-50": resnet50(), "T5 small": t5()}
 ON_FILES = {
     "GPT-2 XL": gpt2(layers=48, width=1600, heads=25),

@@ -2,6 +2,7 @@
 
     python benchmarks/recovery.py                  six small shapes, 20 keys each: units in the wrong place
     python benchmarks/recovery.py --independent    unrelated weights: where it ends, beside ten random orders
+    python benchmarks/recovery.py --independent --unseen --weights 1 2 3    other shapes, and other weights
     python benchmarks/recovery.py --large          the true sizes once: seconds, and the system's peak memory
     python benchmarks/recovery.py --files FOLDER   GPT-2 XL in bfloat16 from file to file: 9 GB of disk, and one try
     python benchmarks/recovery.py --files FOLDER --shape Llama-7B   the same: 41 GB of disk, for an accelerator
@@ -25,7 +26,7 @@ import jax
 import ml_dtypes
 import numpy as np
 
-from _shapes import LARGE, ON_FILES, SMALL
+from _shapes import LARGE, ON_FILES, SMALL, UNSEEN
 from bayesin import align, align_files, invert, permute, save_posterior
 from bayesin.store.artifacts import save_permuted
 
@@ -35,6 +36,8 @@ NOISE = 0.1
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--independent", action="store_true", help="unrelated weights in place of planted ones")
+    parser.add_argument("--unseen", action="store_true", help="with --independent: six other shapes")
+    parser.add_argument("--weights", type=int, nargs="+", default=[0], help="with --independent: seeds of weights")
     parser.add_argument("--large", nargs="?", const="all", help="the true sizes (or one of them, by name)")
     parser.add_argument("--bfloat16", action="store_true", help="weights in bfloat16, with --large")
     parser.add_argument("--files", type=Path, help="align from file to file in this folder")
@@ -48,7 +51,11 @@ def main() -> None:
     elif options.large:
         rows = large(options.large, options.bfloat16)
     else:
-        rows = [independent(name) if options.independent else small(name, options.keys) for name in SMALL]
+        if options.independent:
+            shapes = UNSEEN if options.unseen else SMALL
+            rows = [independent(name, spec, seed) for name, spec in shapes.items() for seed in options.weights]
+        else:
+            rows = [small(name, options.keys) for name in SMALL]
     if options.json:
         options.json.write_text(json.dumps(rows, indent=2) + "\n")
 
@@ -72,15 +79,19 @@ def small(name: str, keys: int) -> dict:
     return row
 
 
-def independent(name: str, orders: int = 10) -> dict:
+def independent(name: str, spec, weights: int, orders: int = 10) -> dict:
     """One shape with unrelated weights: where the default ends, relative to ten random orders from the identity."""
-    spec = SMALL[name]
-    target, source = random_weights(spec, 0), random_weights(spec, 1)
+    target, source = random_weights(spec, 2 * weights), random_weights(spec, 2 * weights + 1)
     ours = [align(target, source, spec, key=jax.random.key(seed)).objective for seed in range(3)]
     start = spec.identity()
     random = [align(target, source, spec, key=jax.random.key(seed), init=start).objective for seed in range(orders)]
-    row = {"shape": name, "ours": ours, "random": random, "gap": max(ours) / min(random) - 1}
-    print(f"{name:12} worst of 3 keys {row['gap']:+.3%} of the best of {orders} random orders", flush=True)
+    row = {"shape": name, "weights": weights, "ours": ours, "random": random, "gap": max(ours) / min(random) - 1}
+    mean = sum(ours) / len(ours) / (sum(random) / orders) - 1
+    print(
+        f"{name:13} weights {weights}: worst of 3 keys {row['gap']:+.2%} of the best of {orders} random orders, "
+        f"mean {mean:+.2%} of their mean",
+        flush=True,
+    )
     return row
 
 

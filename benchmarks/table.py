@@ -1,8 +1,9 @@
 """Speed in one table: ours, the plain way, the floor, the ratio; and how that stands to the last committed table.
 
     python benchmarks/table.py                 some minutes; writes benchmarks/table.json
-    python benchmarks/table.py --only align    rows whose name holds this; writes nothing
+    python benchmarks/table.py --only align    rows whose name holds this; writes nothing without --record
     python benchmarks/table.py --quick         few repeats, to see that it runs; writes nothing
+    python benchmarks/table.py --peer FOLDER   rows of git-re-basin too, from a clone of it (`_peers.py`)
 
 CPU seconds on one thread, all columns of a row measured in turns and the least of several, so that ratios hold on a
 busy machine. `plain` is what one would write by hand (numpy and scipy), `floor` is work that cannot be left
@@ -28,6 +29,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from _align_problems import mlp_spec, random_gaussian, random_point, resnet20_spec
+from _peers import git_re_basin
 from _plain_align import plain_align, plain_move
 from assignment import bare_lapx, trained
 from bayesin import Gaussian, align, compact
@@ -52,18 +54,23 @@ class Row(NamedTuple):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--only", default="", help="rows whose name holds this")
+    parser.add_argument("--record", action="store_true", help="with --only: write these rows, and leave the others")
+    parser.add_argument("--peer", type=Path, help="a clone of git-re-basin")
     parser.add_argument("--quick", action="store_true", help="two repeats of every row")
     options = parser.parse_args()
     before = json.loads(FILE.read_text())["rows"] if FILE.exists() else {}
     print(f"{'CPU milliseconds':44}{'ours':>10}{'plain':>10}{'floor':>10}{'ratio':>8}{'before':>8}")
     table = {}
-    for make in (aligning, assigning, folding, starting):
+    peers = (lambda: beside(options.peer),) if options.peer else ()
+    for make in (aligning, assigning, folding, starting, *peers):
         for row in make():
             if options.only in row.name:
                 table[row.name] = measured(row, 2 if options.quick else row.repeats)
                 show(row.name, table[row.name], before.get(row.name))
-    if not options.only and not options.quick:
+    if not options.quick and (options.record or not options.only):
         about = {"jax": jax.__version__, "numpy": np.__version__, "load": os.getloadavg()[0]}
+        table = {name: row | {"load": about["load"]} for name, row in table.items()}
+        table = before | table
         FILE.write_text(
             json.dumps({"unit": "CPU seconds, one thread", "about": about, "rows": table}, indent=2) + "\n"
         )
@@ -112,17 +119,14 @@ def aligning() -> Iterator[Row]:
                 lambda p=p, q=q, spec=spec: _products(p, q, spec),
                 repeats,
             )
-    spec = resnet20_spec(1)
-    p, q = random_point(0, spec), random_point(1, spec)
-    rng = np.random.default_rng(0)
-    order = [[str(group) for group in rng.permutation(list(spec.sizes))] for _ in range(100)]
-    yield Row(
-        "align ResNet20 x1, points, default order",
-        lambda: align(p, q, spec, key=key),
-        lambda: _plainly(p, q, spec, order),
-        None,
-        20,
-    )
+            if title == "ResNet20 x1":
+                yield Row(
+                    f"align {title}, {kind}, default order",
+                    lambda p=p, q=q, spec=spec: align(p, q, spec, key=key),
+                    lambda p=p, q=q, spec=spec, order=order: _plainly(p, q, spec, order),
+                    None,
+                    20,
+                )
 
 
 def assigning() -> Iterator[Row]:
@@ -155,6 +159,27 @@ def folding() -> Iterator[Row]:
         lambda: [bare_lapx(first["w0"].T @ samples[index]["w0"]) for index in range(1, 100)],
         3,
     )
+
+
+def beside(folder: Path) -> Iterator[Row]:
+    """The search of a peer in place of the plain loop, in the order that it draws; the permutations are the same."""
+    for title, spec, repeats in (
+        ("MLP 3x512", mlp_spec(784, 512, 512, 512, 10), 3),
+        ("ResNet20 x1", resnet20_spec(1), 5),
+    ):
+        match, order = git_re_basin(folder, spec)
+        p, q = random_point(0, spec), random_point(1, spec)
+        ours = align(p, q, spec, key=jax.random.key(0), order=order)
+        on_device = jax.tree.map(jax.numpy.asarray, (p, q))
+        theirs = match(*on_device)
+        assert all(np.array_equal(ours.perms[group], theirs[group]) for group in theirs), "the permutations differ"
+        yield Row(
+            f"align {title}, random points, git-re-basin",
+            lambda p=p, q=q, spec=spec, order=order: align(p, q, spec, key=jax.random.key(0), order=order),
+            lambda match=match, both=on_device: match(*both),
+            None,
+            repeats,
+        )
 
 
 def starting() -> Iterator[Row]:

@@ -1,6 +1,7 @@
 """Alignment against brute force, closed forms and the laws of the descent."""
 
 import itertools
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -528,3 +529,53 @@ def test_a_generator_serves_as_order_for_all_starts():
     order = (["g1", "g0"] for _ in range(20))
     alignment = align(random_tree(spec, 0), random_tree(spec, 1), spec, key=KEY, order=order, restarts=2)
     assert alignment.order[0] == ("g1", "g0") and alignment.converged
+
+
+def dense_spec(layers: int, size: int) -> PermutationSpec:
+    """Every layer sees all layers before it, so that each group is a neighbour of every other."""
+    groups = [f"g{layer}" for layer in range(layers)]
+    axes = {f"w{at}": [" + ".join(["6", *groups[:at]]), group] for at, group in enumerate(groups)}
+    return PermutationSpec.parse(axes | {"head": [" + ".join(groups), "3"]}, dict.fromkeys(groups, size))
+
+
+def star_spec() -> PermutationSpec:
+    """A stream, and three layers that read from it and add to it."""
+    axes = {"entry": ["6", "s"], "exit": ["s", "3"]}
+    for layer in range(3):
+        axes |= {f"up{layer}": ["s", f"m{layer}"], f"down{layer}": [f"m{layer}", "s"]}
+    return PermutationSpec.parse(axes, {"s": 6} | {f"m{layer}": 8 for layer in range(3)})
+
+
+def test_kicks_lower_what_a_search_ends_at_and_count_as_its_steps(monkeypatch):
+    spec, ends = dense_spec(5, 16), []
+    for seed in range(3):
+        target, source = random_tree(spec, 2 * seed), random_tree(spec, 2 * seed + 1)
+        kicked = align(target, source, spec, key=KEY)
+        with monkeypatch.context() as patch:
+            patch.setattr(sys.modules["bayesin.matching.align"], "KICKED", 0)
+            plain = align(target, source, spec, key=KEY)
+        assert (np.diff(kicked.history) < 0).all() and kicked.converged
+        ends.append(kicked.objective / plain.objective)
+    assert max(ends) <= 1 + 1e-6 and min(ends) < 1 - 1e-3
+
+
+@pytest.mark.parametrize(
+    ("spec", "thrown"),
+    [
+        (mlp_spec(5, 6, 6, 6, 6, 3), {"g1", "g2"}),  # the first and the last have one neighbour
+        (dense_spec(3, 5), {"g0", "g1", "g2"}),
+        (star_spec(), set()),  # a stream, and what hangs on it
+    ],
+)
+def test_neither_streams_nor_groups_with_one_neighbour_are_kicked(spec, thrown, monkeypatch):
+    search, seen = sys.modules["bayesin.matching.search"]._Search, set()
+    kick = search._kick
+
+    def noted(self, family, draws):
+        seen.add(family)
+        kick(self, family, draws)
+
+    monkeypatch.setattr(search, "_kick", noted)
+    for seed in range(4):
+        align(random_tree(spec, 2 * seed), random_tree(spec, 2 * seed + 1), spec, key=jax.random.key(seed))
+    assert seen == thrown

@@ -14,6 +14,7 @@ from bayesin.cli.main import VERBS, load_verb, main
 from bayesin.cli.output import Output
 from bayesin.cli.parsing import parse
 from bayesin.errors import ArtifactError
+from bayesin.lab import machine
 
 pytest.importorskip("tyro")
 
@@ -38,6 +39,16 @@ def test_the_help_of_every_verb(verb, capsys):
     program, name, *words = shlex.split(example)
     assert (program, name) == ("bayesin", verb)
     parse(name, load_verb(name), example, words)
+
+
+@pytest.mark.parametrize("verb", [verb for verb, about in VERBS.items() if about.compiles])
+def test_compiled_programs_are_kept_for_the_next_start(verb, monkeypatch, capsys):
+    def refuse():
+        raise ArtifactError("the cache was asked for")
+
+    monkeypatch.setattr(machine, "use_compilation_cache", refuse)
+    assert main(shlex.split(VERBS[verb].example)[1:]) == ArtifactError.exit_code
+    assert "the cache was asked for" in capsys.readouterr().err
 
 
 WRONG = [  # words, and what the one line must name

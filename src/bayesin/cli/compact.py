@@ -15,7 +15,6 @@ from ..errors import ConfigError
 from ..evaluation import ClassPredictive, Predictive
 from ..inputs import take
 from ..json_files import write_json
-from ..lab.machine import use_compilation_cache
 from ..lab.report import PREDICTIONS, CompactReport, page_files, shown, write_compact_report
 from ..lab.runs import (
     Clock,
@@ -105,7 +104,6 @@ class Fold(SymmetryChoice, Common):
             raise ConfigError("--components needs one number or several, such as --components 1 2 4")
         if self.every < 1 or self.draws < 1:
             raise ConfigError(f"--every and --draws start at 1, not {self.every} and {self.draws}")
-        use_compilation_cache()
         file = find_posterior(self.samples)
         chains = file.metadata.get("method") in CHAINS
         chosen = dataclasses.replace(

@@ -13,7 +13,6 @@ from ..errors import ConfigError
 from ..evaluation import ClassPredictive, Predictive, fit_temperature, predict
 from ..inputs import Inputs
 from ..json_files import plain, write_json
-from ..lab.machine import use_compilation_cache
 from ..lab.report import SCORE_NAMES, EvaluationReport, page_files, shown, write_evaluation_report
 from ..lab.runs import Clock, ModelChoice, PosteriorFile, dataset_of, find_posterior, likelihood_of_file, model_of
 from ..models import Model
@@ -54,7 +53,6 @@ class Evaluate(ModelChoice, Common):
     def run(self, out: Output) -> dict[str, Any]:
         if not self.posteriors:
             raise ConfigError("which posterior? give one or more: bayesin evaluate runs/digits#0")
-        use_compilation_cache()
         files = [find_posterior(text) for text in self.posteriors]
         data = dataset_of(self, *files)
         if data is None:

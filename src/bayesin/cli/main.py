@@ -21,6 +21,7 @@ class Verb(NamedTuple):
     target: str  # module:class, below bayesin.cli
     summary: str
     example: str
+    compiles: bool = True  # programs, which are kept for its next start
 
 
 # In the order a newcomer needs them.
@@ -31,8 +32,10 @@ VERBS = {
         "two networks of your own: their symmetry, the barrier before and after, a page",
         "bayesin try a.safetensors b.safetensors --model net.py:model --data digits",
     ),
-    "doctor": Verb("doctor:Doctor", "check this machine and say how to mend what is missing", "bayesin doctor"),
-    "data": Verb("data:Data", "list, fetch and check data sets", "bayesin data fetch mnist"),
+    "doctor": Verb(
+        "doctor:Doctor", "check this machine and say how to mend what is missing", "bayesin doctor", compiles=False
+    ),
+    "data": Verb("data:Data", "list, fetch and check data sets", "bayesin data fetch mnist", compiles=False),
     "explain": Verb(
         "explain:Explain", "show a model's permutation symmetry and why axes are fixed", "bayesin explain resnet20"
     ),
@@ -67,26 +70,36 @@ VERBS = {
         "bayesin evaluate runs/digits#0 --out runs/scores",
     ),
     "push": Verb(
-        "push:Push", "send posteriors and their card to the Hugging Face hub", "bayesin push runs/digits user/digits"
+        "push:Push",
+        "send posteriors and their card to the Hugging Face hub",
+        "bayesin push runs/digits user/digits",
+        compiles=False,
     ),
     "pull": Verb(
         "pull:Pull",
         "bring posteriors and their card from the Hugging Face hub, checked",
         "bayesin pull user/digits --out runs/theirs",
+        compiles=False,
     ),
     "reproduce": Verb(
         "reproduce:Reproduce",
         "regenerate a figure of the papers, with a verdict on each claim",
         "bayesin reproduce kl --scale smoke",
     ),
-    "status": Verb("status:Status", "show every run and campaign: done, running, failed", "bayesin status runs"),
+    "status": Verb(
+        "status:Status", "show every run and campaign: done, running, failed", "bayesin status runs", compiles=False
+    ),
     "report": Verb(
-        "report:Report", "write the page of one or several runs from their numbers", "bayesin report demo"
+        "report:Report",
+        "write the page of one or several runs from their numbers",
+        "bayesin report demo",
+        compiles=False,
     ),
     "completion": Verb(
         "completion:Completion",
         "print a script with which your shell completes verbs and flags",
         "bayesin completion bash",
+        compiles=False,
     ),
 }
 
@@ -152,6 +165,10 @@ def _dispatch(argv: list[str]) -> int:
         raise ConfigError(f"there is no verb '{argv[0]}'{did_you_mean(argv[0], VERBS) or ';'} 'bayesin' lists them")
     options = _parse(argv[0], argv[1:])
     out = Output(as_json=options.json, quiet=options.quiet)
+    if VERBS[argv[0]].compiles:
+        from ..lab.machine import use_compilation_cache
+
+        use_compilation_cache()
     with warnings_in_one_line(out):
         result = options.run(out)
     out.result(result)

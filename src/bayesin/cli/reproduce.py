@@ -11,7 +11,6 @@ import tyro
 
 from ..errors import ConfigError
 from ..lab.campaign import Event, Task, task_status, topological_order
-from ..lab.machine import use_compilation_cache
 from ..lab.papers import CATALOGUE, SCALES, choose_tasks, find, read_reproduction, reproduce, write_reproduction
 from .main import Common
 from .output import Output
@@ -72,7 +71,6 @@ class Reproduce(Common):
             raise ConfigError("needs a name: bayesin reproduce kl; --list shows them all")
         self._check_engine()
         chosen = self._choose()
-        use_compilation_cache()
         shown = {name: self._one(name, tasks, out) for name, tasks in chosen.items()}
         if self.name != "all":
             return shown[self.name]

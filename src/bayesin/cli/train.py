@@ -11,7 +11,7 @@ import numpy as np
 from ..data import Dataset, is_data_file, load
 from ..errors import ConfigError, did_you_mean
 from ..inference import HMC, Progress
-from ..lab.machine import use_compilation_cache, use_one_thread
+from ..lab.machine import use_one_thread
 from ..lab.runs import (
     METHODS,
     RunConfig,
@@ -75,7 +75,6 @@ class Train(_Settings):  # pyright: ignore[reportGeneralTypeIssues]
     """Wait while another process works in the run folder, instead of leaving."""
 
     def run(self, out: Output) -> dict[str, Any]:
-        use_compilation_cache()
         data = self.data_file()
         config = self.config(data)
         if config.data == "digits" and config.model == "mlp" and (config.width or 512) <= 256:

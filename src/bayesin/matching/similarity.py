@@ -282,8 +282,11 @@ class Similarities:
                 groups = enumerate(pair.layout.groups)
                 perms = tuple(None if name is None or axis == place else flat[name] for axis, name in groups)
                 for number, (target, source) in enumerate(zip(pair.target, pair.source, strict=True)):
+                    ours, theirs = jax.device_put((target, source))  # while the product before it is computed
+                    # Calls return before they are done: without waiting all tensors would be there at once.
+                    jax.block_until_ready(total)
                     is_free = pair.keeps_constants(number, place)
-                    total = add_on_device(total, target, source, perms, place, is_free)
+                    total = add_on_device(total, ours, theirs, perms, place, is_free)
         return np.asarray(total)
 
     def _update(self, unit: str, flat: FlatPerms, among: set[str] | None) -> np.ndarray:

@@ -191,7 +191,8 @@ def gather(array: Any, layout: Layout, perms: Mapping[str, Any], skip: frozenset
             along = np.take_along_axis if host else partial(jnp.take_along_axis, mode="clip")
             array = along(array, index, axis=place - rank)
         elif host:
-            array = array.take(perm, axis=place - rank)
+            # "raise" would check every index again, which takes as long as the copy.
+            array = array.take(perm, axis=place - rank, mode="wrap")
         else:
             array = jnp.take(array, perm, axis=place - rank, mode="clip")
     return array
