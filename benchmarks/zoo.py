@@ -356,6 +356,136 @@ def _torchvision(name: str, **sizes: Any) -> Callable[[], Any]:
     return make
 
 
+@row(
+    "PyTorch: DenseNet",
+    6 * f(8) + 4 * f(4),
+    "torch, torchvision",
+    "two blocks of two layers, with bottlenecks and a transition",
+)
+def torch_densenet():
+    sizes = {"growth_rate": 4, "block_config": (2, 2), "num_init_features": 8, "bn_size": 2, "num_classes": 5}
+    return from_torch(_torchvision("DenseNet", **sizes), CHANNELS_FIRST)
+
+
+@row(
+    "PyTorch: ResNeXt",
+    f(64) + sum(f(4) + 4 * 2 * f(w) + f(64 * w) for w in (4, 8, 16, 32)),
+    "torch, torchvision",
+    "bottlenecks in four groups",
+)
+def torch_resnext():
+    def make():
+        from torchvision.models.resnet import Bottleneck, ResNet  # pyright: ignore[reportMissingImports]
+
+        return ResNet(Bottleneck, [1, 1, 1, 1], groups=4, width_per_group=4, num_classes=5)
+
+    return from_torch(make, CHANNELS_FIRST)
+
+
+@row(
+    "PyTorch: Swin",
+    f(8) + 2 * (attention(2, 4) + f(32)) + f(16) + 2 * (attention(2, 8) + f(64)),
+    "torch, torchvision",
+    "windows that are shifted, patches that are merged",
+)
+def torch_swin():
+    sizes = {"patch_size": [4, 4], "embed_dim": 8, "depths": [2, 2], "num_heads": [2, 2], "window_size": [4, 4]}
+    return from_torch(_torchvision("SwinTransformer", **sizes, num_classes=5), CHANNELS_FIRST)
+
+
+@row("PyTorch: ConvNeXt", sum(f(width) + f(4 * width) for width in (8, 12, 16, 20)), "torch, timm")
+def torch_convnext():
+    return from_torch(_timm("convnext_atto", depths=(1, 1, 1, 1), dims=(8, 12, 16, 20)), CHANNELS_FIRST)
+
+
+def regnet_settings() -> float:
+    """Of RegNetY-200MF: groups of 8, a squeeze to a quarter of the block's input."""
+    found, channels = f(32), 32
+    for width, blocks in ((24, 1), (56, 1), (152, 4), (368, 7)):
+        for _ in range(blocks):
+            found += f(width // 8) + width // 8 * 2 * f(8) + f(round(channels / 4))
+            channels = width
+        found += f(width)
+    return found
+
+
+@row("PyTorch: RegNetY", regnet_settings(), "torch, timm", "at its true widths; convolutions in groups")
+def torch_regnet():
+    return from_torch(_timm("regnety_002"), CHANNELS_FIRST)
+
+
+def _timm(name: str, **sizes: Any) -> Callable[[], Any]:
+    def make():
+        import_torchvision()
+        import timm  # pyright: ignore[reportMissingImports]
+
+        return timm.create_model(name, num_classes=5, **sizes)
+
+    return make
+
+
+@row(
+    "PyTorch: GPT-BigCode",
+    f(16) + 2 * (f(4) + 2 * f(4) + f(64)),
+    "torch, transformers",
+    "one key for all queries, fused",
+)
+def torch_bigcode():
+    sizes = {"n_layer": 2, "n_embd": 16, "n_head": 4, "n_positions": 8, **SMALL}
+    return torch_transformers("GPTBigCodeForCausalLM", "GPTBigCodeConfig", use_cache=False, **sizes)
+
+
+@row(
+    "PyTorch: Falcon",
+    f(16) + 2 * (f(4) + f(4) + f(12)),
+    "torch, transformers",
+    "one key for all queries, picked from one tensor by an index that is computed: fixed",
+)
+def torch_falcon():
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "ffn_hidden_size": 12, **SMALL}
+    eager = {"attn_implementation": "eager", "use_cache": False}
+    return torch_transformers("FalconForCausalLM", "FalconConfig", **eager, **sizes)
+
+
+@row(
+    "PyTorch: MPT",
+    f(16) + 2 * (4 * 2 * f(4) + f(64)),
+    "torch, transformers",
+    "heads forget at their own speeds; that the heads of values are counted alike is not seen",
+)
+def torch_mpt():
+    sizes = {"d_model": 16, "n_layers": 2, "n_heads": 4, "max_seq_len": 8, **SMALL}
+    return torch_transformers("MptForCausalLM", "MptConfig", use_cache=False, **sizes)
+
+
+@row(
+    "PyTorch: Whisper",
+    3 * f(16) + 3 * attention(2, 8) + 2 * f(12),
+    "torch, transformers",
+    "convolutions in front, encoder and decoder",
+)
+def torch_whisper():
+    sizes = {"vocab_size": 11, "num_mel_bins": 4, "d_model": 16, "max_source_positions": 6, "max_target_positions": 8}
+    for side in ("encoder", "decoder"):
+        sizes |= {f"{side}_layers": 1, f"{side}_attention_heads": 2, f"{side}_ffn_dim": 12}
+    sizes |= {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
+    sound = np.random.default_rng(0).standard_normal((1, 4, 12)).astype(np.float32)
+    inputs = {"input_features": sound, "decoder_input_ids": TEXT[:1]}
+    return torch_transformers("WhisperForConditionalGeneration", "WhisperConfig", inputs, use_cache=False, **sizes)
+
+
+@row("PyTorch: Mamba", f(8) + f(16) + f(3) + f(2), "torch, transformers", "stream, state inputs, states, steps")
+def torch_mamba():
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "state_size": 3, "time_step_rank": 2, **SMALL}
+    return torch_transformers("MambaForCausalLM", "MambaConfig", use_cache=False, **sizes)
+
+
+@row("PyTorch: RWKV", f(8) + 2 * (f(8) + f(12)), "torch, transformers")
+def torch_rwkv():
+    sizes = {"hidden_size": 8, "attention_hidden_size": 8, "num_hidden_layers": 2, "intermediate_size": 12, **SMALL}
+    return torch_transformers("RwkvForCausalLM", "RwkvConfig", use_cache=False, **sizes)
+
+
 @row("PyTorch: LSTM", 2 * f(7), "torch", "two layers, the states of the second read by a linear layer")
 def torch_lstm():
     import torch  # pyright: ignore[reportMissingImports]
@@ -603,6 +733,55 @@ def top_experts():
         return jnp.einsum("bte,bteh,ehd->btd", gates, hidden, p["down"])
 
     return apply, weights(router=(6, 4), up=(4, 6, 7), down=(4, 7, 6)), TOKENS
+
+
+@row(
+    "decoder with experts",
+    f(6) + attention(2, 3) + f(4) + 4 * f(7),
+    remark="as in Mixtral: a router behind RMS norm and attention, two gated experts a token, all computed",
+)
+def decoder_with_experts():
+    def norm(x, gain):
+        return x * lax.rsqrt((x**2).mean(-1, keepdims=True) + 1e-5) * gain
+
+    def apply(p, tokens):
+        x = p["table"][tokens]
+        h = norm(x, p["n0"])
+        q, k, v = ((h @ p[name]).reshape(2, 5, 2, 3).swapaxes(1, 2) for name in "qkv")
+        x = x + attend(q, k, v) @ p["o"]
+        h = norm(x, p["n1"])
+        best, which = lax.top_k(jax.nn.softmax(h @ p["router"]), 2)
+        best = best / best.sum(-1, keepdims=True)
+        gates = jnp.einsum("btk,btke->bte", best, jax.nn.one_hot(which, 4, dtype=x.dtype))
+        hidden = jax.nn.silu(jnp.einsum("btd,edh->bteh", h, p["gate"])) * jnp.einsum("btd,edh->bteh", h, p["up"])
+        return norm(x + jnp.einsum("bte,bteh,ehd->btd", gates, hidden, p["down"]), p["n2"]) @ p["head"]
+
+    shapes = {name: (6, 6) for name in "qkvo"} | {f"n{i}": (6,) for i in range(3)} | {"router": (6, 4)}
+    shapes |= {"gate": (4, 6, 7), "up": (4, 6, 7), "down": (4, 7, 6), "table": (11, 6), "head": (6, 11)}
+    return apply, weights(**shapes), TEXT
+
+
+@row("experts, weights picked", f(4) + 4 * f(7), remark="`w[which]`: units have one order for all experts")
+def picked_experts():
+    def apply(p, x):
+        best, which = lax.top_k(x @ p["router"], 2)
+        hidden = jax.nn.relu(jnp.einsum("btd,btkdh->btkh", x, p["up"][which]))
+        return jnp.einsum("btk,btkh,btkhd->btd", jax.nn.softmax(best), hidden, p["down"][which])
+
+    return apply, weights(router=(6, 4), up=(4, 6, 7), down=(4, 7, 6)), TOKENS
+
+
+@row("layers taken from a stack", 3 * (attention(2, 3) + f(9)), remark="a loop in Python, `w[i]`")
+def stacked_layers():
+    def apply(p, x):
+        for i in range(3):
+            q, k, v = (jnp.einsum("btd,dhk->bhtk", x, p[name][i]) for name in "qkv")
+            x = x + attend(q, k, v) @ p["o"][i]
+            x = x + jax.nn.gelu(x @ p["up"][i]) @ p["down"][i]
+        return x
+
+    shapes = {name: (3, 6, 2, 3) for name in "qkv"}
+    return apply, weights(**shapes, o=(3, 6, 6), up=(3, 6, 9), down=(3, 9, 6)), TOKENS
 
 
 @row("ResNeXt block", f(6) + f(3) + 3 * (f(2) + f(2)), remark="convolution in three groups of two")

@@ -747,6 +747,63 @@ def two_experts_a_token(p, x):
     return jnp.einsum("bte,bteh,eho->bto", gates, hidden, p["down"])
 
 
+@theory(
+    LONG,
+    "table: 9 s, g0 g1: s, q k: s h*a[h], v: s h*b[h], o: h*b[h] s, r: s e, up: e s u[e], down: e u[e] s, w: s 2",
+    s=6, h=2, a=3, b=3, e=4, u=5,
+)  # fmt: skip
+def decoder_with_two_experts_a_token(p, x):
+    """Its router reads a normalised stream, and is never zero: scores cannot be equal."""
+    norm = lambda x, gain: x * lax.rsqrt((x**2).mean(-1, keepdims=True) + 1e-5) * gain  # noqa: E731
+    x = p["table"][np.arange(16).reshape(2, 8) % 9]
+    q, k, v = ((norm(x, p["g0"]) @ p[name]).reshape(2, 8, 2, 3).swapaxes(1, 2) for name in "qkv")
+    attended = jax.nn.softmax(q @ k.swapaxes(-1, -2)) @ v
+    x = x + attended.swapaxes(1, 2).reshape(2, 8, 6) @ p["o"]
+    h = norm(x, p["g1"])
+    best, which = lax.top_k(jax.nn.softmax(h @ p["r"]), 2)
+    gates = jnp.einsum("btk,btke->bte", best, jax.nn.one_hot(which, 4))
+    hidden = jax.nn.silu(jnp.einsum("btd,edh->bteh", h, p["up"]))
+    return (x + jnp.einsum("bte,bteh,eho->bto", gates, hidden, p["down"])) @ p["w"]
+
+
+@theory(LONG, "router: 3 e, up: e 3 h[e], down: e h[e] 2", e=4, h=5)
+def gates_written_where_the_experts_stand(p, x):
+    best, which = lax.top_k(x @ p["router"], 2)
+    gates = jnp.zeros((2, 8, 4)).at[jnp.arange(2)[:, None, None], jnp.arange(8)[:, None], which].set(best)
+    return jnp.einsum("bte,bteh,eho->bto", gates, jax.nn.relu(jnp.einsum("btd,edh->bteh", x, p["up"])), p["down"])
+
+
+@theory(LONG, "router: 3 e, up: e 3 h, down: e h 2", e=4, h=5)
+def weights_of_the_best_expert(p, x):
+    def of_a_token(x):
+        best = jnp.argmax(x @ p["router"])
+        up, down = (lax.dynamic_index_in_dim(p[name], best, 0, keepdims=False) for name in ("up", "down"))
+        return jax.nn.relu(x @ up) @ down
+
+    return jax.vmap(jax.vmap(of_a_token))(x)
+
+
+@theory(LONG, "q: 3 h 4, kv: 1+1 3 h 4|v[h], o: h v[h] 2", h=2, v=4)
+def keys_and_values_in_one_tensor(p, x):
+    """Keys are tied to their positions, as by rotation; values are not."""
+    q = jnp.einsum("btd,dhk->bthk", x, p["q"])
+    k, v = jnp.einsum("btd,cdhk->cbthk", x, p["kv"])
+    scores = jax.nn.softmax(jnp.einsum("bthk,bshk->bhts", jnp.cumsum(q, -1), jnp.cumsum(k, -1)))
+    return jnp.einsum("bhts,bshk,hko->bto", scores, v, p["o"])
+
+
+@theory(
+    LONG, "q k: 1+1 3 g|h a[g]|b[h], v: 1+1 3 g|h c[g]|d[h], o: 1+1 g|h c[g]|d[h] 3", g=2, h=2, a=4, b=4, c=4, d=4
+)
+def layers_taken_from_stacks(p, x):
+    """Without `lax.scan`: every layer has heads of its own, and sizes of its own in each."""
+    for i in range(2):
+        q, k, v = (jnp.einsum("btd,dhk->bthk", x, p[name][i]) for name in "qkv")
+        scores = jax.nn.softmax(jnp.einsum("bthk,bshk->bhts", q, k))
+        x = x + jnp.einsum("bhts,bshk,hko->bto", scores, v, p["o"][i])
+    return x
+
+
 @theory(LONG, "q k: 3 fix a[fix], v: 3 fix b[fix], o: fix b[fix] 3", a=4, b=4, fix=2)
 def slopes(p, x):
     """Every head forgets at a speed of its own, so that heads are fixed and their features are not."""

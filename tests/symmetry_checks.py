@@ -5,6 +5,7 @@ products of its factors, as in a spec; a letter is a group (`fix` a fixed factor
 sizes of the letters give the shapes too.
 """
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -19,7 +20,7 @@ import bayesin
 from bayesin.errors import SpecError, SymmetryError
 from bayesin.symmetry import Factor, PermutationSpec
 from bayesin.symmetry.diagnose import with_factor
-from bayesin.symmetry.spec import factors_of, write_axis
+from bayesin.symmetry.spec import Choice, factors_of, write_axis
 from bayesin.trees import unflatten
 
 NAME = r"[a-z]\w*"
@@ -150,8 +151,17 @@ def specs(draw):
             st.just((((*chain[:-1], (chain[-1:], (Factor(2),), chain[-1:])), (Factor(2),)),)),
         )
     )
-    axes = draw(st.dictionaries(st.sampled_from("abcd"), st.one_of(ordinary, indexed), min_size=1))
+    chosen = st.tuples(product, st.sampled_from(chains)).map(_with_options)
+    axes = draw(st.dictionaries(st.sampled_from("abcd"), st.one_of(ordinary, indexed, chosen), min_size=1))
     return PermutationSpec(tuple(axes.items()))
+
+
+def _with_options(parts):
+    """Two parts of different sizes, whose units on the other axes are other ones."""
+    product, chain = parts
+    fixed = (Factor(math.prod(factor.size for factor in chain)),)
+    first = Choice(((tuple(product),), (tuple(product[::-1]),)))
+    return (((Factor(2),), (*chain,)), first, Choice(((chain,), (fixed,))))
 
 
 @st.composite

@@ -15,13 +15,18 @@ LARGEST = 300  # entries of one array
 class Program:
     """A random computation; the same seed gives the same one, whatever the values are."""
 
-    def __init__(self, seed: int, steps: int = 10, multiplied: bool = False, choosing: bool = False):
+    def __init__(
+        self, seed: int, steps: int = 10, multiplied: bool = False, choosing: bool = False, stacked: bool = False
+    ):
         """`multiplied`: of operations, and with a last one, that leave units signs and scales; `choosing`: of some
-        that look for the best units."""
+        that look for the best units; `stacked`: of some that take tensors apart whose parts are used each in its
+        own way."""
         self.seed, self.steps = seed, steps
         self.operations, self.last = (MULTIPLIED, jnp.asarray) if multiplied else (OPERATIONS, jnp.tanh)
         if choosing:
-            self.operations = [*self.operations, *[one_hot, pick_best, linear] * 4]
+            self.operations = [*self.operations, *[one_hot, pick_best, write_best, linear] * 4]
+        if stacked:
+            self.operations = [*self.operations, *[part_by_part, all_at_once, chain] * 6]
         self.shapes: dict[str, tuple[int, ...]] = {}
         jax.eval_shape(lambda x: self._run(self._record, x), jax.ShapeDtypeStruct((2, 3), jnp.float32))
 
@@ -286,6 +291,63 @@ def pick_best(rng, array, pool, parameter):
         return parameter((array.shape[axis], 3))[best]
     other, at = fits[rng.integers(len(fits))]
     return jnp.take(other, best, axis=at, mode=str(rng.choice(["clip", "fill"])))
+
+
+def write_best(rng, array, pool, parameter):
+    """Scores of the best, written where their units stand; behind a norm, a residual or a ReLU."""
+    if array.ndim != 2:
+        return None
+    stream = [array * lax.rsqrt((array**2).mean(-1, keepdims=True) + 0.1), array + parameter(array.shape[1:])]
+    stream = [*stream, jax.nn.relu(array), jnp.tanh(array) @ parameter((array.shape[1], 3)) + parameter((3,))]
+    chosen = stream[rng.integers(4)]
+    scores = jax.nn.softmax(chosen @ parameter((chosen.shape[1], 4)))
+    best, which = lax.top_k(scores, int(rng.integers(1, 3)))
+    rows = jnp.arange(len(array))[:, None]
+    return jnp.zeros_like(scores).at[rows, which].set(best) @ parameter((4, 3))
+
+
+def _stack(rng, array, parameter):
+    size, axis = int(rng.choice(SIZES)), _axis(rng, array)
+    if axis is None or array.size * size > LARGEST:
+        return None
+    return jnp.moveaxis(array, axis, -1), parameter((int(rng.integers(2, 4)), array.shape[axis], size))
+
+
+def _put_together(rng, parts, pool, parameter):
+    functions = [jnp.tanh, jnp.sin, jnp.abs, lambda a: a.sum(-1, keepdims=True) * a, lambda a: a]
+    made = [functions[rng.integers(len(functions))](part) for part in parts]
+    if rng.random() < 0.3:
+        return jnp.concatenate(made, -1)
+    if rng.random() < 0.3:
+        return sum(made)
+    # Each read by a part of its own, so that they have nothing in common.
+    back = parameter((len(made), made[0].shape[-1], 3))
+    return sum(jnp.tanh(part @ back[number]) for number, part in enumerate(made))
+
+
+def part_by_part(rng, array, pool, parameter):
+    if (found := _stack(rng, array, parameter)) is None:
+        return None
+    array, stack = found
+    return _put_together(rng, [array @ stack[number] for number in range(len(stack))], pool, parameter)
+
+
+def all_at_once(rng, array, pool, parameter):
+    if (found := _stack(rng, array, parameter)) is None:
+        return None
+    array, stack = found
+    parts = jnp.einsum("...d,cdh->c...h", array, stack)
+    return _put_together(rng, list(parts), pool, parameter)
+
+
+def chain(rng, array, pool, parameter):
+    """Layers in one tensor."""
+    if not array.ndim:
+        return None
+    layers = parameter((3, array.shape[-1], array.shape[-1]))
+    for number in range(3):
+        array = jnp.tanh(array @ layers[number]) + (array if rng.random() < 0.5 else 0)
+    return array
 
 
 ENTRYWISE = [

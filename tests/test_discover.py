@@ -15,6 +15,7 @@ import bayesin
 from architectures import ARCHITECTURES
 from bayesin import models
 from bayesin.errors import BayesinError, InconclusiveWarning, LeftBehindWarning, ModelError, SymmetryError
+from bayesin.symmetry.spec import factors_of
 from symmetry_checks import Architecture, check, normal, reasons, weights
 from symmetry_programs import Program
 from transformer import Transformer
@@ -200,7 +201,7 @@ def test_random_programs_keep_their_output_under_signs_and_scales():
 @pytest.mark.filterwarnings("ignore:inconclusive", "ignore::bayesin.errors.LeftBehindWarning")
 def test_random_programs_that_choose_keep_their_output():
     for seed in range(6):
-        program = Program(seed, steps=8, choosing=True)
+        program = Program(seed, steps=8, choosing=True, stacked=seed % 2 == 0)
         spec = bayesin.discover(program, program.params(), SMALL_X, signs=True, scales=True)
         bayesin.verify(program, program.params(), SMALL_X, spec, key=jax.random.key(seed), trials=1)
 
@@ -210,7 +211,7 @@ def test_random_programs_have_symmetries_to_lose():
     """The tests above mean something: most programs have groups, some of them with products of factors."""
     specs = [bayesin.discover(p, p.params(), SMALL_X) for p in map(Program, range(24))]
     assert sum(bool(spec.sizes) for spec in specs) >= 12
-    assert any(len(axis[0]) > 1 for spec in specs for axes in spec.axes.values() for axis in axes)
+    assert any(len(list(factors_of(axis))) > 1 for spec in specs for axes in spec.axes.values() for axis in axes)
 
 
 def small_mlp(p, x):
@@ -505,6 +506,15 @@ def attention(p, x):
     return jnp.einsum("hts,shk,hkd->td", scores, v, p["o"])
 
 
+def row_of_the_best(p, x):
+    """A number cannot follow a sign: neither the scores nor what they choose may flip."""
+    return jnp.tanh(jax.vmap(lambda x: lax.dynamic_slice_in_dim(p["rows"], jnp.argmax(x @ p["w"]), 1)[0])(x)) @ p["v"]
+
+
+def two_in_one(p, x):
+    return jnp.tanh(x @ p["w"][0]) @ p["v"][0] + jax.nn.sigmoid(x @ p["w"][1]) @ p["v"][1]
+
+
 HEADS = weights(q=(3, 1, 2), k=(3, 1, 2), v=(3, 1, 2), o=(1, 2, 3))
 SIGNED = {
     "mlp": (small_mlp, weights(w0=(3, 2), b0=(2,), w1=(2, 2), w2=(2, 2))),
@@ -516,8 +526,9 @@ SIGNED = {
     "quadratic": (quadratic, weights(w=(3, 3), m=(3, 3))),
     "best expert": (best_expert, weights(r=(3, 3), w=(3, 3, 2))),
     "nearest code": (nearest_code, weights(w=(3, 2), codes=(3, 2), v=(2, 2))),
+    "row of the best": (row_of_the_best, weights(w=(3, 3), rows=(3, 2), v=(2, 2))),
 }
-CHOOSING = ("best expert", "nearest code")  # what no input chooses could be flipped as one likes
+CHOOSING = ("best expert", "nearest code", "row of the best")  # what no input chooses could be flipped as one likes
 
 
 @pytest.mark.parametrize("name", SIGNED)
@@ -534,7 +545,7 @@ def test_discovery_finds_all_signs_there_are(name):
         (path, i)
         for path, axes in spec.axes.items()
         for i, axis in enumerate(axes)
-        if any(f.group for t in axis for f in t)
+        if any(f.group for f in factors_of(axis))
     ]
     sizes = [params[path].shape[i] for path, i in moving]
     signs = 1 - 2 * ((np.arange(2 ** sum(sizes))[:, None] >> np.arange(sum(sizes))) & 1).astype(np.float32)
@@ -562,6 +573,14 @@ def test_of_the_gates_in_one_kernel_one_is_odd():
     gates = "2 * g0 + ±g0 + g0"
     assert spec.to_json()["parameters"] == {"w": ["3", gates], "u": ["±g0", gates], "out": ["±g0", "2"]}
     bayesin.verify(long_short, params, SMALL_X, spec, key=KEY, trials=1)
+
+
+def test_of_two_parts_of_one_tensor_one_is_odd():
+    params = weights(w=(2, 3, 4), v=(2, 4, 2))
+    spec = bayesin.discover(two_in_one, params, SMALL_X, signs=True)
+    parts = {"w": ["1 + 1", "3", "±g0 | g1"], "v": ["1 + 1", "±g0 | g1", "2"]}
+    assert spec.to_json()["parameters"] == parts and spec.to_json()["version"] == 3
+    bayesin.verify(two_in_one, params, SMALL_X, spec, key=KEY, trials=1)
 
 
 def test_a_sign_or_scale_that_is_none_is_refused_by_name():

@@ -115,6 +115,19 @@ UNIT_CASES = {
         lambda h: h * jax.nn.one_hot(lax.scan(lambda _, row: (0, jnp.argmax(row)), 0, h)[1], 6),
         "6",
     ),
+    "one-hot behind a residual ReLU": (
+        lambda h: h * jax.nn.one_hot(jnp.argmax(h + jax.nn.relu(h), -1), 6),
+        "6",
+    ),
+    "one-hot of what was divided": (lambda h: h * jax.nn.one_hot(jnp.argmax(h / h.sum(-1, keepdims=True)), 6), "6"),
+    "the best written": (
+        lambda h: h * jnp.zeros_like(h).at[jnp.arange(len(h)), jnp.argmax(h, -1)].set(1.0),
+        "a",
+    ),
+    "written beside the best": (
+        lambda h: h * jnp.zeros_like(h).at[jnp.arange(len(h)), jnp.argmax(h, -1) % 6].set(1.0),
+        "6",
+    ),
     "the best picked": (lambda h: h * h.T[jnp.argmin(h, -1)].sum(-1, keepdims=True), "a"),
     "the best picked of others": (
         lambda h: h * jnp.tile(h, 2).T[jnp.argmin(h, -1)].sum(-1, keepdims=True),
@@ -326,6 +339,18 @@ def test_reasons_name_the_primitive_and_the_equation():
 def test_where_a_finer_symmetry_may_exist_the_reason_says_so():
     every_fourth = bayesin.discover(unit(lambda h: h * h[:, ::4].sum(-1, keepdims=True)), W, X)
     assert reasons(every_fourth, "w")[1] == "tied by a slice; a finer symmetry may exist"
+    params = W | {"v": np.ones((2, 6, 6), np.float32), "head": np.ones((6, 2), np.float32)}
+
+    def sorted_stack(p, x):
+        """A sort of stacked values does not tell which part it sorts."""
+        first, second = jnp.sort(jnp.einsum("bd,cde->cbe", jnp.tanh(x @ p["w"]), p["v"]), 1)
+        return jnp.tanh(first) @ p["head"] + jnp.sin(second) @ p["head"][::1]
+
+    tied = bayesin.discover(sorted_stack, params, X)
+    remarks = {line.group: line.remark for line in bayesin.symmetry.explain(tied).groups}
+    assert "tied by a slice; a finer symmetry may exist" in remarks.values() and "" in remarks.values()
+    again = bayesin.PermutationSpec.from_json(tied.to_json())
+    assert {line.group: line.remark for line in bayesin.symmetry.explain(again).groups} == remarks
     case = unit_case("reshaped in two ways")
     assert "a finer symmetry may exist" in reasons(bayesin.discover(case.apply, case.params, case.x), "w")[1]
 

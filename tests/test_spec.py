@@ -143,6 +143,11 @@ INDEXED = [
     ({"w": ["q"]}, {"q": 4}, {"l": 4}, "fixed factor 'l' is declared but no parameter has it"),
     ({"w": ["q"]}, {"q[": 4}, {}, "'q.' cannot name a group"),
     ({"w": ["q + "]}, {"q": 4}, {}, "'w', axis 0: '' is neither"),
+    ({"w": ["q | "]}, {"q": 4}, {}, "'w', axis 0: '' is neither"),
+    ({"w": ["1 + 1", "q | 3"]}, {"q": 4}, {}, "'w', axis 1: its options have sizes 3, 4"),
+    ({"w": ["2", "q | 4"]}, {"q": 4}, {}, "'w' has axes with 2 options, and no axis with as many terms"),
+    ({"w": ["1 + 1", "3 + 1", "q | 4"]}, {"q": 4}, {}, "and more than one axis with as many terms"),
+    ({"w": ["1 + 1", "h | 2", "4 | q[h]"]}, {"h": 2, "q[h]": 4}, {}, "'q.h.' needs exactly one factor 'h' beside it"),
 ]
 
 

@@ -23,7 +23,7 @@ from bayesin.symmetry import (
     permute,
     transpositions,
 )
-from bayesin.symmetry.spec import size_of_term
+from bayesin.symmetry.spec import Choice, size_of_term
 from symmetry_checks import signed_specs, specs
 
 LAW = settings(deadline=None, max_examples=60, derandomize=True)
@@ -51,7 +51,8 @@ def permuted_slowly(tree, spec, perms, signs=None):
     for path, leaf in tree.items():
         result[path] = np.empty_like(leaf)
         for place in np.ndindex(leaf.shape):
-            read = [digits_of(coordinate, axis) for coordinate, axis in zip(place, spec.axes[path], strict=True)]
+            axes = axes_at(place, spec.axes[path])
+            read = [digits_of(coordinate, axis) for coordinate, axis in zip(place, axes, strict=True)]
             source, sign = [], 1
             for digits in read:
                 position = 0
@@ -62,6 +63,16 @@ def permuted_slowly(tree, spec, perms, signs=None):
                 source.append(position)
             result[path][place] = sign * leaf[tuple(source)]
     return result
+
+
+def axes_at(place, axes):
+    """The axes as they are at one entry: of options that of the term in which the entry stands."""
+    options = [len(axis.options) for axis in axes if isinstance(axis, Choice)]
+    if not options:
+        return axes
+    (by,) = (i for i, axis in enumerate(axes) if not isinstance(axis, Choice) and len(axis) == options[0])
+    number = sum(place[by] >= end for end in itertools.accumulate(map(size_of_term, axes[by])))
+    return tuple(axis.options[number] if isinstance(axis, Choice) else axis for axis in axes)
 
 
 def digits_of(coordinate, axis, weight=1):

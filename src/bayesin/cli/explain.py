@@ -178,6 +178,12 @@ def _show(out: Output, explanation: Explanation, summary: dict[str, Any]) -> Non
         out.table("Groups: units that may be permuted", ["group", "units", "for each", "axes they move"], groups)
         if summary["signed"]:
             out.line(f"Units of {fold_names(summary['signed'])} may change their sign too.")
+        remarks: dict[str, list[str]] = {}
+        for line in explanation.groups:
+            remarks.setdefault(line.remark, []).append(line.group)
+        for remark, named in remarks.items():
+            if remark:
+                out.line(f"{fold_names(named)}: {remark}.")
     else:
         out.line("No group: nothing of this model can be permuted.")
     reasons: dict[str, list[Any]] = {}

@@ -46,4 +46,4 @@ def with_outputs(spec: PermutationSpec, apply: Apply, params: Tree, x: Any) -> P
 
 def _is_fixed(axis: Axis, size: int) -> bool:
     """Whether an axis is one fixed factor of this size."""
-    return len(axis) == 1 and len(axis[0]) == 1 and isinstance(axis[0][0], Factor) and axis[0][0] == Factor(size)
+    return axis == ((Factor(size),),)

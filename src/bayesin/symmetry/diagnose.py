@@ -6,7 +6,7 @@ from itertools import combinations, count, islice
 from typing import Any
 
 from ..errors import SpecError
-from .spec import Axis, Factor, Perms, PermutationSpec, factors_of
+from .spec import Axis, Choice, Factor, Perms, PermutationSpec, factors_of
 
 ATTEMPTS = 64  # edits tried, each of which costs one evaluation of the model
 CURED = 1e-2  # share of the change that may be left after the edit that cures it
@@ -66,7 +66,9 @@ def with_factor(axes: tuple[Axis, ...], number: int, place: int, new: Factor | N
             return changed(part)
         return (new or Factor(part.size)) if next(places) == place else part
 
-    def changed(axis: Axis) -> Axis:
+    def changed(axis: Axis) -> Any:
+        if isinstance(axis, Choice):
+            return Choice(tuple(map(changed, axis.options)))
         return tuple(tuple(map(chosen, term)) for term in axis)
 
     return (*axes[:number], changed(axes[number]), *axes[number + 1 :])

@@ -12,7 +12,7 @@ key and value if the 3 is sliced. Then the walk begins anew, with those parts on
 import warnings
 from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 from jax.interpreters.partial_eval import dce_jaxpr
@@ -21,18 +21,19 @@ from ..errors import LeftBehindWarning
 from ..inputs import Inputs
 from ..jaxprs import Apply, check_arrays, interpret, statistics_of, trace
 from ..trees import Tree
+from .entries import known_entries
 from .factors import (
     Array,
     Axis,
-    Known,
+    Choice,
     Sum,
+    Tag,
     Units,
-    Value,
     constant,
     fix,
     fixed,
+    join,
     leaves_of,
-    resolve,
     settled,
     size_of,
     units_of,
@@ -43,15 +44,24 @@ from .multipliers import find_scales, find_signs
 from .positions import generic, note, release, settle
 from .rules import CALLING, CHOOSING, DROPPING, ENTERING, RULES, Equation, closed_over, freeze
 from .spec import PermutationSpec
+from .values import Known, Value
 from .write_spec import write_spec
 
 UNUSED = "does not reach the output"
-WALKS = 4  # each begins with the parts that the one before told apart
+WALKS = 6  # each begins with the parts that the one before told apart
 MOST_PARTS = 256
+MOST_CHOICES = 64  # parts that other axes of a parameter choose by
 
 Output = Callable[[Tree], Tree] | str | int | None  # what of a result is meant
 
 Template = tuple["int | tuple[Template, ...]", ...]  # sizes of the factors that an axis starts with; a tuple is a sum
+
+
+class Start(NamedTuple):
+    """How the axes of a parameter start a walk."""
+
+    templates: tuple[Template, ...]
+    by: int | None = None  # the axis for each part of which the other axes have units of their own
 
 
 def discover(
@@ -101,20 +111,20 @@ def discover(
     programs += [_Program(other, params, own) for other, own in modes]
     reaching = {path: any(program.reads[i] for program in programs) for i, path in enumerate(flat)}
 
-    templates = {path: tuple((size,) for size in leaf.shape) for path, leaf in flat.items()}
+    starts = {path: Start(tuple((size,) for size in leaf.shape)) for path, leaf in flat.items()}
     for _ in range(WALKS):
         # Fresh units for every walk: what the last one fixed for want of parts may be free with them.
         parameters: dict[str, Array] = {
-            path: generic(_start(templates[path], reaching[path]), flat[path].dtype) for path in flat
+            path: generic(_axes_of(starts[path], reaching[path]), flat[path].dtype) for path in flat
         }
         walk = _Walk()
         for program in programs:
             # All programs share the units of the parameters: what one of them fixes is fixed for all.
             walk.follow(program, list(parameters.values()))
-        told_apart = {path: _refined(array, templates[path]) for path, array in parameters.items()}
-        if told_apart == templates:
+        told_apart = {path: _refined(array, starts[path]) for path, array in parameters.items()}
+        if told_apart == starts:
             break
-        templates = told_apart
+        starts = told_apart
     _fix_what_is_dropped(parameters, walk.met)
     outer = outer_factors(parameters.values(), walk.met)
     dtypes = {path: leaf.dtype for path, leaf in flat.items()}
@@ -232,7 +242,7 @@ class _Walk:
         """What the rule says; a primitive whose parameters or shapes its rule does not expect is frozen."""
         is_call = equation.name in ENTERING
         if equation.name not in CHOOSING:
-            plain = [without_choices(array) for array in arrays]
+            plain = [Value(without_choices(array)).like(array) for array in arrays]
             arrays = [self._link("same", [a], p) if is_call else p for a, p in zip(arrays, plain, strict=True)]
         try:
             outputs = RULES.get(equation.name, freeze)(equation, *arrays)
@@ -250,14 +260,28 @@ class _Walk:
 
     def _constant(self, value: Any) -> Array:
         if not getattr(value, "shape", ()):
-            return Known.of((), value)
+            return Known.of((), value, known_entries(value))
         if id(value) not in self._known:
-            self._known[id(value)] = (value, Known.of(closed_over(value), value))
+            self._known[id(value)] = (value, Known.of(closed_over(value), value, known_entries(value)))
         return self._known[id(value)][1]
 
 
-def _start(templates: tuple[Template, ...], reaches: bool) -> Array:
-    return tuple(_units(template, "" if reaches else UNUSED) for template in templates)
+def _axes_of(start: Start, reaches: bool) -> Array:
+    reason = "" if reaches else UNUSED
+    if start.by is None:
+        return tuple(_units(template, reason) for template in start.templates)
+    (terms,), tag = start.templates[start.by], Tag()
+    assert isinstance(terms, tuple)
+    return tuple(
+        (Sum(tuple(_units(term, reason) for term in terms), tag),)
+        if number == start.by
+        else _chosen_by(tag, [_units(template, reason) for _ in terms])
+        for number, template in enumerate(start.templates)
+    )
+
+
+def _chosen_by(tag: Tag, options: list[Axis]) -> Axis:
+    return (Choice(tuple(options), tag),) if options[0] else ()
 
 
 def _units(template: Template, reason: str) -> Axis:
@@ -269,12 +293,22 @@ def _units(template: Template, reason: str) -> Axis:
     )
 
 
-def _refined(array: Array, templates: tuple[Template, ...]) -> tuple[Template, ...]:
-    """The templates, with parts where the walk told some apart."""
-    return tuple(
-        template if (found := _template(resolve(axis))) is None else found
-        for axis, template in zip(array, templates, strict=True)
+def _refined(array: Array, start: Start) -> Start:
+    """The start, with parts where the walk told some apart."""
+    axes = settled(array)
+    templates = tuple(
+        template if (found := _template(axis)) is None else found
+        for axis, template in zip(axes, start.templates, strict=True)
     )
+    if templates != start.templates or start.by is not None:
+        return start._replace(templates=templates)
+    # Keys and values in one tensor (2, …): each has units of its own on the other axes.
+    for number, axis in enumerate(axes if len(axes) > 1 else ()):
+        whole = axis[0] if len(axis) == 1 else None
+        if isinstance(whole, Sum) and len(whole.terms) <= MOST_CHOICES:
+            sizes = tuple((size_of(term),) for term in whole.terms)
+            return Start((*templates[:number], (sizes,), *templates[number + 1 :]), number)
+    return start
 
 
 def _template(axis: Axis) -> Template | None:
@@ -298,6 +332,14 @@ def _fix_what_is_dropped(parameters: dict[str, Array], met: list[Meeting]) -> No
         if meeting.name not in DROPPING:
             left = {units for array in meeting.outputs for axis in array for units in units_of(axis)}
             used.update(units for a in meeting.inputs for axis in a for units in units_of(axis) if units not in left)
+    factors = [factor for array in parameters.values() for axis in array for factor in axis]
+    for options in (factor.options for factor in factors if isinstance(factor, Choice)):
+        # A part that nothing reads moves with one that is read: an input of another size may read both.
+        read = [option for option in options if any(units.reason or units in used for units in units_of(option))]
+        for option in options if read else ():
+            if option not in read:
+                join(option, read[0])
+                used.update(units_of(option))
     for units in (units for array in parameters.values() for axis in array for units in units_of(axis)):
         if units not in used:
             units.reason = units.reason or UNUSED

@@ -17,6 +17,7 @@ class GroupLine:
     tensors: tuple[str, ...]  # such as "dense/kernel[1]"; an axis of several factors shows them all
     outer: tuple[str, ...] = ()  # factors that it has one permutation for each position of
     permutations: int = 1  # how many that are
+    remark: str = ""  # what may be missing of its symmetry
 
 
 @dataclass(frozen=True)
@@ -48,13 +49,15 @@ def explain(spec: PermutationSpec) -> Explanation:
     Example:
         >>> spec = PermutationSpec.parse({"w": ["49 * g0", "10"]}, {"g0": 64}, {"w": ["position", "output"]})
         >>> explain(spec).groups
-        (GroupLine(group='g0', size=64, tensors=('w[0] = 49 * g0',), outer=(), permutations=1),)
+        (GroupLine(group='g0', size=64, tensors=('w[0] = 49 * g0',), outer=(), permutations=1, remark=''),)
         >>> explain(spec).fixed[1]
         FixedLine(tensor='w[1]', size=10, reason='output')
         >>> explain(PermutationSpec.parse({"b": ["±g0"], "w": ["g0{-s0}"]}, {"g0": 4})).groups[0].tensors
         ('b[0] = ±g0', 'w[0] = g0{-s0}')
     """
     axes_of = spec.axes
+    factors = [factor for axes in axes_of.values() for axis in axes for factor in factors_of(axis)]
+    remarks = {factor.group: factor.reason for factor in factors if factor.group and factor.reason}
     groups = [
         GroupLine(
             group,
@@ -62,6 +65,7 @@ def explain(spec: PermutationSpec) -> Explanation:
             tuple(dict.fromkeys(_name(axes_of[p][i], p, i) for p, i, _ in spec.touched_by(group))),
             spec.outer(group),
             prod(spec.perm_shape(group)[:-1]),
+            remarks.get(group, ""),
         )
         for group, size in spec.sizes.items()
     ]
@@ -76,7 +80,8 @@ def explain(spec: PermutationSpec) -> Explanation:
 
 
 def _name(axis: Axis, path: str, number: int) -> str:
-    plain = is_product(axis) and len(axis[0]) < 2 and not any(f.outer or f.flips or f.scales for f in axis[0])
+    factors = list(factors_of(axis))
+    plain = is_product(axis) and len(factors) < 2 and not any(f.outer or f.flips or f.scales for f in factors)
     return f"{path}[{number}]" + ("" if plain else f" = {write_axis(axis)}")
 
 

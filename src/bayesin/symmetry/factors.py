@@ -22,7 +22,6 @@ from dataclasses import dataclass, field
 from functools import reduce
 from itertools import accumulate, pairwise
 from math import gcd, prod
-from typing import Any
 
 FINER = "a finer symmetry may exist"
 ACROSS = f"cut where no product of factors can follow; {FINER}"
@@ -34,12 +33,13 @@ MOST_SPLITS = 32  # splits of a split of a … before units are fixed: an array 
 class Units:
     """Units that move together; compared by identity."""
 
-    __slots__ = ("beside", "is_sum", "merged_into", "parts", "reason", "size", "splits")
+    __slots__ = ("beside", "is_sum", "merged_into", "parts", "reason", "size", "splits", "tied")
 
-    def __init__(self, size: int, reason: str = "", splits: int = 0, beside: str = ""):
+    def __init__(self, size: int, reason: str = "", splits: int = 0, beside: str = "", tied: bool = False):
         self.size = size
         self.reason = reason  # why they are fixed; empty while they are free
         self.beside = beside  # a closed-over value that they met and that is constant only as its numbers are
+        self.tied = tied  # whether parts of an axis share them that might each have their own
         self.splits = splits  # how many splits of larger units made these
         self.merged_into: Units | None = None
         self.parts: tuple[Axis, ...] = ()  # once refined: (outer, inner), or parts one behind the other
@@ -97,49 +97,6 @@ Axis = tuple[Factor, ...]
 Array = tuple[Axis, ...]
 
 
-class Positions:
-    """Numbers of the units along an axis, as `argmax` finds them: where those units move, the numbers follow."""
-
-    __slots__ = ("apart", "axis", "reason")
-
-    def __init__(self, axis: Axis, reason: str, apart: bool):
-        self.axis = axis
-        self.reason = reason  # to fix the units with, where the numbers are used otherwise
-        self.apart = apart  # whether no two units can have been equally good
-
-
-class Value(tuple):
-    """The axes of one value of a program: an object of its own, even without axes, that tells values apart."""
-
-    apart: frozenset[int] = frozenset()  # axes along which no two entries are equal, almost surely
-    made_of: frozenset[int] = (
-        frozenset()
-    )  # of those that have such axes: the parameters and inputs that it depends on
-    raw: bool = False  # whether it is one parameter, moved about at most
-    plain: bool = False  # whether no relation between its entries is known, as that they sum to zero
-    counted: int | None = None  # the axis that a counter counts along
-    positions: Positions | None = None  # what its entries name
-    role: str = ""  # "index"; on the way of a negative one "negative" (whether it is) and "beyond" (plus the size)
-
-    def like(self, other: Array) -> "Value":
-        """This value, with what is known of the entries of another."""
-        self.__dict__.update({k: v for k, v in getattr(other, "__dict__", {}).items() if k != "value"})
-        return self
-
-
-class Known(Value):
-    """The axes of a value that is written in the program."""
-
-    value: Any
-
-    @classmethod
-    def of(cls, axes: Array, value: Any) -> "Known":
-        """The axes, with the value that they belong to."""
-        known = cls(axes)
-        known.value = value
-        return known
-
-
 def free(size: int) -> Axis:
     """An axis of fresh units that may move."""
     return (Units(size),) if size != 1 else ()
@@ -184,14 +141,45 @@ def settled(array: Array) -> Array:
     array = tuple(map(resolve, array))
     if not any(isinstance(factor, Choice) for axis in array for factor in leaves_of(axis, choices=True)):
         return array
-    tags = [_root_tag(f.tag) for axis in array for f in axis if isinstance(f, Sum) and f.tag]
+    tags = [root_tag(f.tag) for axis in array for f in axis if isinstance(f, Sum) and f.tag]
     known = frozenset(tag for tag in tags if tags.count(tag) == 1)
     return tuple(resolve(_collapsed(axis, known)) for axis in array)
 
 
+def chooser(array: Array) -> tuple[int, Sum, Tag] | None:
+    """The one axis of an array that is a sum by which others choose: its number, the sum and its tag."""
+    tags = {root_tag(factor.tag) for axis in array for factor in axis if isinstance(factor, Choice)}
+    found = []
+    for number, axis in enumerate(array):
+        first = axis[0] if len(axis) == 1 else None
+        if isinstance(first, Sum) and first.tag and root_tag(first.tag) in tags:
+            found.append((number, first, root_tag(first.tag)))
+    return found[0] if len(found) == 1 else None
+
+
+def alternatives(array: Array) -> list[Array]:
+    """The array once for each term of a sum that other axes of it choose by, if there is one; as it stands now."""
+    array = tuple(map(resolve, array))
+    if (by := chooser(array)) is None:
+        return [array]
+    place, total, tag = by
+    return [
+        tuple(
+            term if number == place else chosen_terms(axis, tag, slice(at, at + 1), tag)
+            for number, axis in enumerate(array)
+        )
+        for at, term in enumerate(total.terms)
+    ]
+
+
 def without_choices(array: Array) -> Array:
     """The array with every choice made the same for all terms, for operations that do not follow them."""
-    return tuple(resolve(_collapsed(resolve(axis), frozenset())) for axis in array)
+    array = tuple(map(resolve, array))
+    plain = tuple(resolve(_collapsed(axis, frozenset())) for axis in array)
+    choices = (factor for axis in array for factor in leaves_of(axis, choices=True) if isinstance(factor, Choice))
+    for units in (units for choice in choices for units in units_of(choice.options[0])):
+        units.tied = True
+    return plain
 
 
 def leaves_of(axis: Iterable[Factor], choices: bool = False) -> Iterator[Factor]:
@@ -297,8 +285,8 @@ def select(array: Array, number: int, start: int, stop: int) -> Array:
         borders = [0, *axis[0].borders, size]
         if start in borders and stop in borders:
             chosen, tag = slice(borders.index(start), borders.index(stop)), Tag()
-            old = _root_tag(axis[0].tag)
-            others = tuple(_chosen(resolve(other), old, chosen, tag) for other in array)
+            old = root_tag(axis[0].tag)
+            others = tuple(chosen_terms(resolve(other), old, chosen, tag) for other in array)
             return (*others[:number], resolve(plus(axis[0].terms[chosen], tag)), *others[number + 1 :])
     parts = split(axis, sorted({start, stop} - {0, size})) if not is_constant(axis) else [constant(stop - start)]
     part = parts[min(1, len(parts) - 1)] if start else parts[0]
@@ -324,7 +312,7 @@ def _split_factor(factor: Factor, borders: list[int]) -> list[Axis]:
     factor.is_sum = True
     factor.parts = tuple(
         # An entry alone has nothing to be permuted with: an axis of size 1 is the empty product.
-        (Units(size, splits=factor.splits + 1, beside=factor.beside),) if size != 1 else ()
+        (Units(size, splits=factor.splits + 1, beside=factor.beside, tied=factor.tied),) if size != 1 else ()
         for size in sizes
     )
     return list(factor.parts)
@@ -343,11 +331,11 @@ def _split_sum(factor: Sum, borders: list[int]) -> list[Axis]:
     ]
 
 
-def _chosen(axis: Axis, tag: Tag, chosen: slice, new: Tag) -> Axis:
+def chosen_terms(axis: Axis, tag: Tag, chosen: slice, new: Tag) -> Axis:
     """The axis after only some terms of a tagged sum are left."""
 
     def choose(factor: Factor) -> Axis:
-        if not isinstance(factor, Choice) or _root_tag(factor.tag) is not tag:
+        if not isinstance(factor, Choice) or root_tag(factor.tag) is not tag:
             return (factor,)
         options = factor.options[chosen]
         return options[0] if len(options) == 1 else (Choice(options, new),)
@@ -363,7 +351,7 @@ def _collapsed(axis: Axis, known: frozenset[Tag]) -> Axis:
             result.append(Sum(tuple(_collapsed(term, frozenset()) for term in factor.terms), factor.tag))
         elif isinstance(factor, Choice):
             options = tuple(_collapsed(option, frozenset()) for option in factor.options)
-            is_known = _root_tag(factor.tag) in known
+            is_known = root_tag(factor.tag) in known
             result.extend([Choice(options, factor.tag)] if is_known else reduce(join, options))
         else:
             result.append(factor)
@@ -374,12 +362,12 @@ def _distributed(axis: Axis) -> Axis:
     """`(a + b) * choice of c or d`, on one axis, is `a * c + b * d`."""
     for place, factor in enumerate(axis):
         if isinstance(factor, Sum) and factor.tag:
-            tag = _root_tag(factor.tag)
+            tag = root_tag(factor.tag)
             followers = [i for i in range(place + 1, len(axis)) if _follows(axis[i], tag)]
             if followers:
                 end = followers[-1] + 1
                 terms = [
-                    term + _chosen(axis[place + 1 : end], tag, slice(number, number + 1), tag)
+                    term + chosen_terms(axis[place + 1 : end], tag, slice(number, number + 1), tag)
                     for number, term in enumerate(factor.terms)
                 ]
                 return resolve((*axis[:place], Sum(tuple(terms), tag), *axis[end:]))
@@ -387,7 +375,7 @@ def _distributed(axis: Axis) -> Axis:
 
 
 def _follows(factor: Factor, tag: Tag) -> bool:
-    return isinstance(factor, Choice) and _root_tag(factor.tag) is tag
+    return isinstance(factor, Choice) and root_tag(factor.tag) is tag
 
 
 def _cut_across(outer: Axis, taken: Axis, missing: int) -> tuple[Axis, Axis]:
@@ -430,7 +418,7 @@ def _divide(factor: Factor, inner: int) -> tuple[Axis, Axis]:
         return resolve((outer,)), resolve((Choice(inners, tag),))
     factor.is_sum = False
     sizes = (factor.size // inner, inner)
-    outer, part = (Units(size, factor.reason, factor.splits, factor.beside) for size in sizes)
+    outer, part = (Units(size, factor.reason, factor.splits, factor.beside, factor.tied) for size in sizes)
     factor.parts = ((outer,), (part,))
     return factor.parts
 
@@ -472,7 +460,7 @@ def _match_choice(axis: Axis, factor: Choice) -> Axis:
     """Joins an axis with a choice: option by option where it is one by the same sum, else with every option."""
     if len(axis) == 1 and isinstance(axis[0], Choice):
         other = axis[0]
-        if _root_tag(other.tag) is _root_tag(factor.tag):
+        if root_tag(other.tag) is root_tag(factor.tag):
             return (Choice(tuple(map(join, other.options, factor.options)), factor.tag),)
         axis = _collapsed(axis, frozenset())
     for option in factor.options:
@@ -487,12 +475,13 @@ def _merge(left: Factor, right: Factor) -> Factor:
         if left is not right and not (left.reason and right.reason):
             right.merged_into, left.reason = left, left.reason or right.reason
             left.splits, left.beside = max(left.splits, right.splits), left.beside or right.beside
+            left.tied = left.tied or right.tied
         return left
     return right if isinstance(left, Constant) else left
 
 
 def _merge_tags(tags: list[Tag]) -> Tag:
-    first, *others = map(_root_tag, tags)
+    first, *others = map(root_tag, tags)
     for other in others:
         if other is not first:
             other.merged_into = first
@@ -568,7 +557,7 @@ def _root(units: Units) -> Units:
     return units
 
 
-def _root_tag(tag: Tag) -> Tag:
+def root_tag(tag: Tag) -> Tag:
     while tag.merged_into:
         tag = tag.merged_into
     return tag

@@ -19,7 +19,7 @@ from itertools import permutations, product
 from math import lgamma, prod
 from typing import Any, NamedTuple
 
-from .factors import Array, Axis, Choice, Sum, Units, cut, resolve, size_of, units_of
+from .factors import Array, Axis, Choice, Sum, Units, alternatives, cut, resolve, size_of, units_of
 
 MOST_PRODUCTS = 512  # of one axis; beyond that its units stay plain
 
@@ -43,10 +43,10 @@ def outer_factors(parameters: Iterable[Array], met: Iterable[Meeting]) -> Outer:
     allowed: dict[Units, set[Units]] = {}
     seen: set[Any] = set()
     for array, steps in _arrays(parameters, met):
-        array = tuple(map(resolve, array))
-        if (array, steps) not in seen:
-            seen.add((array, steps))
-            _restrict(allowed, _beside(array, steps))
+        for part in alternatives(array):
+            if (part, steps) not in seen:
+                seen.add((part, steps))
+                _restrict(allowed, _beside(part, steps))
     for meeting in met:
         steps = {units for axis in meeting.steps for units in units_of(axis)}
         for axis, others in LINKS[meeting.name](meeting) if meeting.name in LINKS else ():

@@ -35,6 +35,8 @@ from .spec import (
     Perms,
     PermutationSpec,
     Signs,
+    Term,
+    alternatives,
     check_permutations,
     is_product,
     size_of_axis,
@@ -363,7 +365,18 @@ class _Part(NamedTuple):
     parts: tuple[Any, ...]  # factors, or parts again
 
 
-def _parts(axis: Axis) -> list[_Part]:
+def _combinations(path: str, axes: tuple[Axis, ...]) -> Iterator[tuple[_Part, ...]]:
+    """One part of every axis, in all ways; of axes that choose, the option of the term they choose by."""
+    sizes = [size_of_axis(axis) for axis in axes]
+    for (by, start), chosen in alternatives(path, axes):
+        parts = [_parts(axis) for axis in chosen]
+        if chosen:
+            moved = (part._replace(start=part.start + start, stop=part.stop + start) for part in parts[by])
+            parts[by] = [part._replace(size=sizes[by]) for part in moved]
+        yield from itertools.product(*parts)
+
+
+def _parts(axis: tuple[Term, ...]) -> list[_Part]:
     parts, start, size = [], 0, size_of_axis(axis)
     for term in axis:
         stop = start + size_of_term(term)
@@ -376,7 +389,7 @@ def _parts(axis: Axis) -> list[_Part]:
 def _pieces(path: str, axes: tuple[Axis, ...]) -> Iterator[Layout]:
     """One layout for each combination of terms."""
     full = tuple(map(size_of_axis, axes))
-    for combination in itertools.product(*map(_parts, axes)):
+    for combination in _combinations(path, axes):
         steps: list[Step] = []
         seen: list[tuple[int, Any]] = list(enumerate(combination))  # (number of the axis, factor or part of it)
         # From the outside in: a part that is opened may hold parts again. Axes are counted from the last one, so that

@@ -16,7 +16,7 @@ from html import escape
 from typing import Any
 
 from .explain import fold_names
-from .spec import Axis, Factor, PermutationSpec, factors_of, write_axis
+from .spec import Axis, Choice, Factor, PermutationSpec, Term, factors_of, write_axis
 
 LINE, CHARACTER = 24, 7.25  # height of a line, width of a letter, in pixels
 RAIL = 18  # from one rail to the next
@@ -43,7 +43,7 @@ class _Layer:
     def kind(self) -> Any:
         """What layers that repeat have in common: everything but numbers in names, and which groups they are."""
         sizes = tuple((factor.size, bool(factor.group), len(factor.outer)) for factor in self.factors)
-        shapes = tuple((name, tuple(map(len, axes))) for name, axes in self.parameters)
+        shapes = tuple((name, len(axes)) for name, axes in self.parameters)
         return re.sub(r"\d+", "#", self.name), shapes, sizes
 
 
@@ -220,10 +220,9 @@ def _chips(
         if leaf:
             shapes.append({"kind": "leaf", "x": x, "y": y, "text": leaf})
             x += len(leaf) * CHARACTER + 6
-        terms = [(axis, number, term) for axis in axes for number, term in enumerate(axis or [()])]
-        for axis, number, term in terms:
-            if number:
-                shapes.append({"kind": "leaf", "x": x - 4, "y": y, "text": "+"})
+        for axis, sign, term in _written_terms(axes):
+            if sign:
+                shapes.append({"kind": "leaf", "x": x - 4, "y": y, "text": sign})
                 x += CHARACTER
             for factor in list(factors_of((term,))) or [Factor(1)]:
                 text, group = str(factor), factor.group or ""
@@ -234,6 +233,14 @@ def _chips(
             x += 5
         x += 8
     return shapes, x
+
+
+def _written_terms(axes: tuple[Axis, ...]) -> Iterator[tuple[Axis, str, Term]]:
+    """The terms of every axis, each with the sign in front of it."""
+    for axis in axes:
+        for option, terms in enumerate(axis.options if isinstance(axis, Choice) else (axis,)):
+            for number, term in enumerate(terms or [()]):
+                yield axis, "+" if number else "|" if option else "", term
 
 
 def _written(shape: dict[str, Any]) -> str:

@@ -9,6 +9,9 @@ A group may be *indexed* by other factors: `g1[g0]` has one permutation of its u
 the dimensions of every head. An outer factor is a group itself, or a fixed factor that has a name, such as the layers
 under one `lax.scan`.
 
+Where the units of one axis are other ones for every term of a sum on another, as in keys and values that are stacked
+on a leading axis of 2, the axis has one option for each: `4 | g2[g1]` beside `1 + 1`.
+
 Units may have more freedom than their order. `±g0` says that the entries here change their sign where a unit of `g0`
 does, as behind tanh; `g0{s0}` that they are multiplied by the positive number that `s0` has for the unit, `g0{-s0}`
 that they are divided by it, as before and behind a ReLU.
@@ -33,6 +36,7 @@ from ..errors import ArtifactError, SpecError
 from ..json_files import read_json, write_json
 from ..randomness import generator
 from ..trees import Tree, flatten
+from .factors import TIED
 
 # {group: whole numbers, of the shape `spec.perm_shape(group)`}; gather convention new[i] = old[perm[i]]
 Perms = dict[str, Integer[jax.Array | np.ndarray, "..."]]
@@ -62,7 +66,7 @@ class Factor:
 
     size: int
     group: str | None = None
-    reason: str = field(default="", compare=False)  # why it is fixed, for people
+    reason: str = field(default="", compare=False)  # why it is fixed, or a group has no finer parts, for people
     outer: tuple[str, ...] = ()  # factors that the group is indexed by, each after those that index it
     name: str = ""  # of a fixed factor that indexes a group
     flips: bool = False  # whether entries change their sign with the units of the group
@@ -89,7 +93,16 @@ class Factor:
 
 
 Term = tuple[Any, ...]  # a product, of factors or again of sums
-Axis = tuple[Term, ...]  # a sum of products; an ordinary axis has one term, of factors
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An axis that is another one for each term of the sum on another axis of the parameter."""
+
+    options: tuple[tuple[Term, ...], ...]
+
+
+Axis = tuple[Term, ...] | Choice  # a sum of products; an ordinary axis has one term, of factors
 
 PARTS = 4096  # most parts, over all ways to choose one term of every sum, that one axis may have
 
@@ -123,11 +136,13 @@ class PermutationSpec:
                 _check_sum(path, number, axis)
                 for factor in factors_of(axis):
                     _check_factor(path, factor, known)
+            _chosen_by(path, axes)
         _check_outer(known)
         _check_scales(self._factors())
         for path, axes in self.parameters:
             if any(factor.outer for axis in axes for factor in factors_of(axis)):
-                _check_beside(path, axes)
+                for _, parts in alternatives(path, axes):
+                    _check_beside(path, parts)
 
     def __hash__(self) -> int:
         return self._hash
@@ -297,16 +312,17 @@ class PermutationSpec:
     def to_json(self) -> dict[str, Any]:
         """The spec as plain data, which `from_json` reads back.
 
-        Signs and scales need version 3; sums, indexed groups and named factors version 2; without them the file is
-        of version 1.
+        Signs, scales and choices need version 3; sums, indexed groups and named factors version 2; without them the
+        file is of version 1.
         """
         parameters = {path: [write_axis(axis) for axis in axes] for path, axes in self.parameters}
         why = {path: [_reasons_of(axis) for axis in axes] for path, axes in self.parameters}
         sums = any(not is_product(axis) for _, axes in self.parameters for axis in axes)
         indexed = any(factor.outer for factor in self._groups.values())
+        chosen = any(isinstance(axis, Choice) for _, axes in self.parameters for axis in axes)
         return {
             "format": "bayesin-spec",
-            "version": 3 if self.signed or self.scaled else 2 if sums or indexed or self._fixed else 1,
+            "version": 3 if self.signed or self.scaled or chosen else 2 if sums or indexed or self._fixed else 1,
             "groups": {str(factor): factor.size for factor in self._groups.values()},
             **({"fixed": self.fixed_factors} if self._fixed else {}),
             "parameters": parameters,
@@ -388,7 +404,9 @@ class PermutationSpec:
     def _with_factors(self, change: Callable[[Factor], Factor]) -> "PermutationSpec":
         """The spec with every factor changed."""
 
-        def changed(axis: Axis) -> Axis:
+        def changed(axis: Axis) -> Any:
+            if isinstance(axis, Choice):
+                return Choice(tuple(map(changed, axis.options)))
             return tuple(
                 tuple(change(part) if isinstance(part, Factor) else changed(part) for part in term) for term in axis
             )
@@ -423,7 +441,11 @@ def check_permutations(perm: Any, shape: tuple[int, ...], group: str) -> None:
 
 
 def factors_of(axis: Axis) -> Iterator[Factor]:
-    """All factors of an axis in order, those inside of sums too."""
+    """All factors of an axis in order, those inside of sums and of all options too."""
+    if isinstance(axis, Choice):
+        for option in axis.options:
+            yield from factors_of(option)
+        return
     for part in (part for term in axis for part in term):
         if isinstance(part, Factor):
             yield part
@@ -432,8 +454,8 @@ def factors_of(axis: Axis) -> Iterator[Factor]:
 
 
 def is_product(axis: Axis) -> bool:
-    """Whether an axis has no sum in it."""
-    return len(axis) == 1 and all(isinstance(part, Factor) for part in axis[0])
+    """Whether an axis has no sum in it, and is the same in all of the parameter."""
+    return not isinstance(axis, Choice) and len(axis) == 1 and all(isinstance(part, Factor) for part in axis[0])
 
 
 def size_of_part(part: Any) -> int:
@@ -448,11 +470,49 @@ def size_of_term(term: Term) -> int:
 
 def size_of_axis(axis: Axis) -> int:
     """Number of entries along an axis."""
-    return sum(map(size_of_term, axis))
+    return sum(map(size_of_term, _sum_of(axis)))
+
+
+def alternatives(path: str, axes: tuple[Axis, ...]) -> Iterator[tuple[tuple[int, int], tuple[tuple[Term, ...], ...]]]:
+    """The axes of a parameter once for each term of the sum that others choose by; with the axis of that sum, and
+    where the term starts."""
+    by = _chosen_by(path, axes)
+    if by is None:
+        yield (0, 0), tuple(axis for axis in axes if not isinstance(axis, Choice))
+        return
+    start = 0
+    for number, term in enumerate(_sum_of(axes[by])):
+        chosen = [axis.options[number] if isinstance(axis, Choice) else axis for axis in axes]
+        yield (by, start), (*chosen[:by], (term,), *chosen[by + 1 :])
+        start += size_of_term(term)
+
+
+def _chosen_by(path: str, axes: tuple[Axis, ...]) -> int | None:
+    """The axis by the terms of which others of a parameter choose; None where none does.
+
+    Raises:
+        SpecError: there is no axis, or more than one, with as many terms as others have options.
+    """
+    counts = {len(axis.options) for axis in axes if isinstance(axis, Choice)}
+    if not counts:
+        return None
+    fits = [number for number, axis in enumerate(axes) if not isinstance(axis, Choice) and {len(axis)} == counts]
+    if len(fits) != 1 or min(counts) < 2:
+        few = "no axis" if not fits else "more than one axis"
+        options = " and ".join(map(str, sorted(counts)))
+        raise SpecError(f"'{path}' has axes with {options} options, and {few} with as many terms to choose by")
+    return fits[0]
+
+
+def _sum_of(axis: Axis) -> tuple[Term, ...]:
+    """The terms of an axis, in its first option where it has some."""
+    return axis.options[0] if isinstance(axis, Choice) else axis
 
 
 def write_axis(axis: Axis) -> str:
-    """The sum of products as text; a term of size 1 is `1`."""
+    """The sum of products as text; a term of size 1 is `1`, and options stand between bars."""
+    if isinstance(axis, Choice):
+        return " | ".join(map(write_axis, axis.options))
     return " + ".join(" * ".join(map(_write_part, term)) or "1" for term in axis)
 
 
@@ -504,10 +564,10 @@ def _read_declarations(groups: dict[str, int], fixed: dict[str, int]) -> dict[st
 
 def _check_cost(path: str, axes: list[str]) -> None:
     """Raises `SpecError` where axes ask for more than any network needs, before they are read."""
-    factors = sum(max(term.count("*") + 1 for term in axis.split("+")) for axis in axes)
+    factors = sum(max(term.count("*") + 1 for term in re.split(r"[+|]", axis)) for axis in axes)
     if factors > MOST_FACTORS:
         raise SpecError(f"'{path}' has {factors:,} factors; an array has {MOST_FACTORS} at most")
-    pieces = prod(axis.count("+") + 1 for axis in axes)
+    pieces = prod(axis.count("+") + axis.count("|") + 1 for axis in axes)
     if pieces > MOST_PIECES:
         raise SpecError(f"the sums of '{path}' make {pieces:,} pieces, at most {MOST_PIECES:,} are allowed")
 
@@ -519,10 +579,11 @@ def _read_axis(path: str, number: int, text: Any, words: dict[str, Factor], reas
     reason = reasons[number] if number < len(reasons) and isinstance(reasons[number], str) else ""
     if text.count("(") > 99:
         raise SpecError(f"'{path}', axis {number}: more parentheses than an axis can need")
-    return _read_sum(text, words, reason, f"'{path}', axis {number}")
+    options = [_read_sum(option, words, reason, f"'{path}', axis {number}") for option in _parted(text, "|")]
+    return options[0] if len(options) == 1 else Choice(tuple(options))
 
 
-def _read_sum(text: str, words: dict[str, Factor], reason: str, where: str) -> Axis:
+def _read_sum(text: str, words: dict[str, Factor], reason: str, where: str) -> tuple[Term, ...]:
     terms = []
     for term in _parted(text, "+"):
         parts = [_read_part(word.strip(), words, reason, where) for word in _parted(term, "*")]
@@ -539,7 +600,10 @@ def _read_part(word: str, words: dict[str, Factor], reason: str, where: str) -> 
     word = re.sub(r"\s*,\s*", ", ", word)
     if word in words and words[word].group:
         scales = tuple(_read_power(text.strip(), where) for text in powers.split(",")) if braces else ()
-        return replace(words[word], flips=flips, scales=scales) if flips or braces else words[word]
+        tied = TIED if TIED in reason else ""
+        return (
+            replace(words[word], reason=tied, flips=flips, scales=scales) if flips or braces or tied else words[word]
+        )
     if flips or braces:
         raise SpecError(f"{where}: '{whole}' needs a group; only its units have signs and scales")
     if word in words:
@@ -577,8 +641,11 @@ def _check_sum(path: str, number: int, axis: Any) -> None:
     def is_axis(axis: Any) -> bool:
         return is_sum(axis) and all(isinstance(part, Factor) or is_axis(part) for term in axis for part in term)
 
-    if not is_axis(axis):
+    options = axis.options if isinstance(axis, Choice) else (axis,)
+    if not all(map(is_axis, options)):
         raise SpecError(f"'{path}', axis {number}: an axis is a sum of at least one product of factors, not {axis!r}")
+    if len(sizes := set(map(size_of_axis, options))) > 1:
+        raise SpecError(f"'{path}', axis {number}: its options have sizes {', '.join(map(str, sorted(sizes)))}")
     if _count_parts(axis) > PARTS:
         raise SpecError(f"'{path}', axis {number}: its sums have more than {PARTS} parts")
 
@@ -632,7 +699,7 @@ def _check_scales(factors: Iterable[tuple[str, int, int, Factor]]) -> None:
                 )
 
 
-def _check_beside(path: str, axes: tuple[Axis, ...]) -> None:
+def _check_beside(path: str, axes: tuple[tuple[Term, ...], ...]) -> None:
     """Raises `SpecError` unless every indexed factor stands beside exactly one of each of its outer factors.
 
     Every combination of terms is a piece of its own; a name that is to stand once in each of them stands in the
@@ -653,7 +720,7 @@ def _check_beside(path: str, axes: tuple[Axis, ...]) -> None:
                         )
 
 
-def chosen_factors(axis: Axis) -> Iterator[tuple[Factor, ...]]:
+def chosen_factors(axis: tuple[Term, ...]) -> Iterator[tuple[Factor, ...]]:
     """The factors of every part of an axis, one term chosen of each sum."""
     for term in axis:
         parts = [[(part,)] if isinstance(part, Factor) else list(chosen_factors(part)) for part in term]
@@ -662,6 +729,8 @@ def chosen_factors(axis: Axis) -> Iterator[tuple[Factor, ...]]:
 
 
 def _count_parts(axis: Axis) -> int:
+    if isinstance(axis, Choice):
+        return sum(map(_count_parts, axis.options))
     return sum(prod(1 if isinstance(part, Factor) else _count_parts(part) for part in term) for term in axis)
 
 

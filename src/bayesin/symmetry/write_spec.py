@@ -5,11 +5,25 @@ from itertools import count, groupby
 from types import MappingProxyType
 from typing import Any
 
-from .factors import POSITION, Array, Axis, Sum, Units, leaves_of, resolve, units_of
+from .exponents import Place, Scale
+from .factors import (
+    POSITION,
+    TIED,
+    Array,
+    Axis,
+    Choice,
+    Sum,
+    Units,
+    chooser,
+    chosen_terms,
+    leaves_of,
+    settled,
+    units_of,
+)
 from .indexed import Outer
-from .multipliers import Place, Scale
 from .spec import Axis as SpecAxis
-from .spec import Factor, PermutationSpec, Term, factors_of, size_of_term
+from .spec import Choice as SpecChoice
+from .spec import Factor, PermutationSpec, Term, factors_of, size_of_axis, size_of_term
 
 
 def write_spec(
@@ -42,17 +56,51 @@ def write_spec(
         return Factor(
             units.size,
             names[units],
+            TIED if units.tied else "",
             outer=tuple(names[other] for other in outer.get(units, ())),
             flips=place in flips,
             scales=tuple(sorted((scale_names[scale], power) for scale, power in powers.get(place, {}).items())),
         )
 
-    def written(path: str, number: int, axis: Axis) -> SpecAxis:
+    def mapped(path: str, number: int, axis: Axis) -> tuple[Any, ...]:
         leaves = count()
-        return _simplest(_terms(_mapped(resolve(axis), lambda units: factor(units, (path, number, next(leaves))))))
+        return _mapped(axis, lambda units: factor(units, (path, number, next(leaves))))
 
-    axes_of = {path: tuple(written(path, i, axis) for i, axis in enumerate(a)) for path, a in parameters.items()}
-    return PermutationSpec(tuple(axes_of.items()))
+    def written(path: str, array: Array) -> tuple[SpecAxis, ...]:
+        return _written([mapped(path, number, axis) for number, axis in enumerate(settled(array))])
+
+    return PermutationSpec(tuple((path, written(path, array)) for path, array in parameters.items()))
+
+
+def _written(axes: list[tuple[Any, ...]]) -> tuple[SpecAxis, ...]:
+    """The axes of one parameter; where some choose, the sum that they choose by keeps one term for each option."""
+    if (by := chooser(tuple(axes))) is None:
+        return tuple(_simplest(_terms(axis)) for axis in axes)
+    place, total, tag = by
+    written: list[SpecAxis] = []
+    for axis in axes:
+        chosen = [chosen_terms(axis, tag, slice(at, at + 1), tag) for at in range(len(total.terms))]
+        options = tuple(_simplest(_terms(option)) for option in chosen)
+        factors = [factor for option in options for factor in factors_of(option)]
+        if len(set(options)) == 1:
+            written.append(options[0])
+        elif any(factor.called for factor in factors):
+            written.append(SpecChoice(options))
+        else:  # fixed in all options, for whatever reasons
+            written.append(((Factor(size_of_axis(options[0]), None, _together([f.reason for f in factors])),),))
+    if any(isinstance(axis, SpecChoice) for axis in written):
+        terms = tuple(_one_term(_simplest(_terms(term))) for term in total.terms)
+        # No other axis has as many terms: a sum in parentheses is one.
+        written = [
+            ((axis,),) if not isinstance(axis, SpecChoice) and len(axis) == len(terms) else axis for axis in written
+        ]
+        written[place] = terms
+    return tuple(written)
+
+
+def _one_term(terms: tuple[Term, ...]) -> Term:
+    """A sum as one term of another."""
+    return terms[0] if len(terms) == 1 else (terms,)
 
 
 def _first_met(axis: Axis, order_met: dict[Units, int]) -> int:
@@ -62,7 +110,11 @@ def _first_met(axis: Axis, order_met: dict[Units, int]) -> int:
 def _mapped(axis: Axis, factor: Callable[[Any], Factor]) -> tuple[Any, ...]:
     """The axis with the spec's own factors in place of its leaves, in their order."""
     return tuple(
-        Sum(tuple(_mapped(term, factor) for term in part.terms)) if isinstance(part, Sum) else factor(part)
+        Sum(tuple(_mapped(term, factor) for term in part.terms), part.tag)
+        if isinstance(part, Sum)
+        else Choice(tuple(_mapped(option, factor) for option in part.options), part.tag)
+        if isinstance(part, Choice)
+        else factor(part)
         for part in axis
     )
 
@@ -81,7 +133,7 @@ def _terms(axis: tuple[Any, ...]) -> list[Term]:
     return [_with_fixed_merged(parts)]
 
 
-def _simplest(terms: list[Term]) -> SpecAxis:
+def _simplest(terms: list[Term]) -> tuple[Term, ...]:
     """The sum with neighbours put together: fixed ones are one, and equal ones a multiple."""
     merged: list[Term] = []
     for is_fixed, run in groupby(terms, key=lambda term: all(not f.called for f in factors_of((term,)))):

@@ -21,5 +21,7 @@ Rule = Callable[..., list[Array]]
 RULES: dict[str, Rule] = {**basic.RULES, **reduction.RULES, **rearrange.RULES, **control.RULES}
 ENTERING = frozenset(control.RULES)  # their equations stand for those inside
 CALLING = frozenset(control.CALLS)  # what they hold is what is computed
-CHOOSING = frozenset((*basic.ENTRYWISE, *rearrange.FOLLOWING, *control.CALLS))  # an axis may choose by another
+SUMMING = ("dot_general", "conv_general_dilated", *reduction.SYMMETRIC)
+# Operations that an axis may pass which chooses by another; where they sum over that, all it chooses from is one.
+CHOOSING = frozenset((*basic.ENTRYWISE, *rearrange.FOLLOWING, *control.RULES, *SUMMING))
 DROPPING = frozenset(rearrange.DROPPING)  # what they leave out does not go into the result

@@ -22,6 +22,7 @@ from ..factors import (
     select,
     size_of,
 )
+from ..positions import named
 from .basic import Equation, freeze, join_all
 
 ROWS = "rows are picked by index"
@@ -117,11 +118,12 @@ def pad(equation: Equation, array: Array, value: Array) -> list[Array]:
 
 
 def dynamic_slice(equation: Equation, array: Array, *starts: Array) -> list[Array]:
-    """A start that is not known before run time: only whole axes pass."""
-    sizes = equation.shapes[0]
+    """A start that is not known before run time: only whole axes pass, and the entry of a unit that is named."""
+    units = _named_units(equation, array, *starts)
     return [
         tuple(
-            axis if size_of(axis) == size else _positions(axis, size) for axis, size in zip(array, sizes, strict=True)
+            axis if size_of(axis) == size else () if number in units else _positions(axis, size)
+            for number, (axis, size) in enumerate(zip(array, equation.shapes[0], strict=True))
         )
     ]
 
@@ -135,8 +137,9 @@ def gather(equation: Equation, array: Array, indices: Array) -> list[Array]:
     """Axes that an index reaches into are fixed, axes taken whole pass, and so do the axes of the indices.
 
     An embedding table keeps its features and fixes its rows. Of an axis that is taken whole only the start 0
-    is within bounds; what lies outside is filled whole, too.
+    is within bounds; what lies outside is filled whole, too. Units that the index names move with their numbers.
     """
+    units = _named_units(equation, array, indices)
     numbers, sizes = equation.params["dimension_numbers"], equation.params["slice_sizes"]
     fix(indices[-1], ROWS)  # which coordinate each index speaks of
     batch = list(indices[:-1])
@@ -147,7 +150,7 @@ def gather(equation: Equation, array: Array, indices: Array) -> list[Array]:
         if i in numbers.operand_batching_dims:
             continue
         # Of an axis that is taken in part the index decides which: its entries have places.
-        picked = axis if size_of(axis) == sizes[i] else _picked(axis, sizes[i])
+        picked = axis if size_of(axis) == sizes[i] else () if i in units else _picked(axis, sizes[i])
         if i not in numbers.collapsed_slice_dims:
             window.append(picked)
     rank = len(batch) + len(window)
@@ -156,12 +159,14 @@ def gather(equation: Equation, array: Array, indices: Array) -> list[Array]:
 
 def scatter(equation: Equation, array: Array, indices: Array, updates: Array) -> list[Array]:
     """The mirror image of `gather`: whole axes of the updates join the array, written axes are fixed."""
+    units = _named_units(equation, array, indices, updates)
     numbers = equation.params["dimension_numbers"]
     fix(indices[-1], ROWS)
     into = numbers.operand_batching_dims
     window = [i for i in range(len(array)) if i not in (*numbers.inserted_window_dims, *into)]
     rows = [j for j in range(len(updates)) if j not in numbers.update_window_dims]
-    axes = [_written(axis) if i in numbers.inserted_window_dims else axis for i, axis in enumerate(array)]
+    written = set(numbers.inserted_window_dims) - units.keys()
+    axes = [_written(axis) if i in written else units.get(i, axis) for i, axis in enumerate(array)]
     for i, j in zip(window, numbers.update_window_dims, strict=True):
         whole = size_of(array[i]) == size_of(updates[j])
         axes[i] = join(array[i], updates[j]) if whole else _written(array[i], updates[j])
@@ -173,6 +178,12 @@ def scatter(equation: Equation, array: Array, indices: Array, updates: Array) ->
         elif equation.name not in ORDER_FREE:
             fix(row, ROWS)  # of two writes to one place the last one wins
     return [tuple(axes)]
+
+
+def _named_units(equation: Equation, array: Array, *numbers: Array) -> dict[int, Axis]:
+    """The axes of which single entries are meant by numbers that name units, joined with these."""
+    found = named(equation.name, equation.params, (array, *numbers))
+    return {number: join(array[number], positions.axis) for number, positions in found.items()}
 
 
 def _positions(axis: Axis, count: int, reason: str = POSITION) -> Axis:

@@ -11,10 +11,11 @@ WINDOWS = ("reduce_window", "reduce_window_sum", "reduce_window_max", "reduce_wi
 def dot_general(equation: Equation, left: Array, right: Array) -> list[Array]:
     """Contracted axes move together and vanish; batch axes move together and stay, in front."""
     (left_contracted, right_contracted), (left_batch, right_batch) = equation.params["dimension_numbers"]
+    # The batch first: where its axis is a sum on both sides, what is contracted may follow it on both.
+    batch = [join(left[i], right[j]) for i, j in zip(left_batch, right_batch, strict=True)]
     for i, j in zip(left_contracted, right_contracted, strict=True):
         # A sum over both at once sees no order, as long as both have the same.
         join(left[i], right[j])
-    batch = [join(left[i], right[j]) for i, j in zip(left_batch, right_batch, strict=True)]
     left_rest = [axis for i, axis in enumerate(left) if i not in (*left_contracted, *left_batch)]
     right_rest = [axis for j, axis in enumerate(right) if j not in (*right_contracted, *right_batch)]
     return [(*batch, *left_rest, *right_rest)]
