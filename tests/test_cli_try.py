@@ -134,3 +134,14 @@ def test_a_folder_with_something_else_is_left_alone(folder, capsys):
     (folder / "tried" / "barrier.json").write_text("{}")
     assert act("first.safetensors", "second.npz") == 2
     assert "holds something else" in capsys.readouterr().err
+
+
+def test_numbers_stay_where_their_page_fails_and_a_line_says_how_to_get_it(folder, capsys, monkeypatch):
+    def no_room(*_, **__):
+        raise OSError(28, "No space left on device", "report.html")
+
+    monkeypatch.setattr("bayesin.cli.try_pair.write_barrier_report", no_room)
+    assert act("first.safetensors", "second.npz") == 1
+    error = capsys.readouterr().err
+    assert "kept without a page" in error and "bayesin report tried" in error and "No space left" in error
+    assert [path.name for path in (folder / "tried").iterdir()] == ["barrier.json"]

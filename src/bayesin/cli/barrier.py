@@ -33,7 +33,7 @@ from ..randomness import seed_key
 from .align import align_with_bar, show_alignment
 from .main import Common
 from .output import Output, duration
-from .output_dir import numbers_without_page, result_folder
+from .output_dir import numbers_without_page, result_folder, tell_of_missing_page
 
 NUMBERS = "barrier.json"
 PAGE = page_files("barrier", "barrier-train", "plane")
@@ -101,8 +101,7 @@ class Barrier(SymmetryChoice, Common):
         self._show(out, measured)
         opened = "" if page is None else f"; open {(self.out / page).resolve().as_uri()}"
         out.line(f"Wrote {numbers}{opened}")
-        if failure is not None:
-            raise failure
+        tell_of_missing_page(out, failure, f"once there is room, 'bayesin report {self.out}' makes it")
         return result | {"file": str(numbers), "page": None if page is None else str(self.out / page)}
 
     def _run(

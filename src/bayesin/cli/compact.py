@@ -41,7 +41,7 @@ from ..store import card_is_ours, save_posterior, write_card, write_tensors
 from ..symmetry import PermutationSpec
 from .main import Common
 from .output import Output
-from .output_dir import numbers_without_page, result_folder
+from .output_dir import numbers_without_page, result_folder, tell_of_missing_page
 
 CHAINS = ("hmc", "sgmcmc")  # methods whose samples are draws of Markov chains
 HELD_OUT = 10_000  # training examples that a scale is chosen on
@@ -121,8 +121,7 @@ class Fold(SymmetryChoice, Common):
         written = [self.out / name for name in FILES]
         wrote = f"Wrote {written[2]}, {written[0].name} and {written[1].name}"
         out.line(wrote if page is None else f"{wrote}; open {(self.out / page).resolve().as_uri()}")
-        if failure is not None:
-            raise failure
+        tell_of_missing_page(out, failure, "--force makes both again")
         shown = {"posterior": str(written[2]), "page": None if page is None else str(self.out / page)}
         return shown | chosen._numbers(file, made)
 

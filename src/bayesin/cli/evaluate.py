@@ -20,7 +20,7 @@ from ..randomness import seed_key
 from ..store import load_posterior
 from .main import Common
 from .output import Output
-from .output_dir import numbers_without_page, result_folder
+from .output_dir import numbers_without_page, result_folder, tell_of_missing_page
 
 NUMBERS = "evaluation.json"
 FILES = {NUMBERS: "every score"}
@@ -76,8 +76,7 @@ class Evaluate(ModelChoice, Common):
         if self.out is not None:
             wrote = f"Wrote {self.out / NUMBERS}"
             out.line(wrote if page is None else f"{wrote}; open {(self.out / page).resolve().as_uri()}")
-        if failure is not None:
-            raise failure
+        tell_of_missing_page(out, failure, "--force makes both again")
         return result | {"page": None if page is None or self.out is None else str(self.out / page)}
 
     def _predict(self, file: PosteriorFile, data: Dataset, x: Inputs) -> Predictive:

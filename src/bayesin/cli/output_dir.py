@@ -9,6 +9,7 @@ from ..file_sets import named_by, replaced_already, replaced_together
 from ..files import remove_leftovers
 from ..lab.runs import LOCK
 from ..locks import locked
+from .output import Output
 from .signals import made
 
 
@@ -53,7 +54,7 @@ def numbers_without_page(place: Path, draw: Callable[[], str]) -> tuple[str | No
     """Draws the page of a result whose numbers are written; returns its name, or what went wrong.
 
     Numbers may have taken hours and do not wait for a page: where there is none, what was drawn of it goes, the
-    result is kept, and the caller raises the reason once it is.
+    result is kept, and `tell_of_missing_page` raises the reason once it is.
     """
     before = {*place.rglob("*")}
     try:
@@ -62,6 +63,13 @@ def numbers_without_page(place: Path, draw: Callable[[], str]) -> tuple[str | No
         for path in sorted({*place.rglob("*")} - before, reverse=True):  # what is in a folder before the folder
             path.rmdir() if path.is_dir() else path.unlink()
         return None, named_by(place, place.parents[1], error)
+
+
+def tell_of_missing_page(out: Output, failure: BaseException | None, remedy: str) -> None:
+    """Says what is kept of a result whose page could not be drawn and how to get the page, and raises the reason."""
+    if failure is not None:
+        out.warn(f"the numbers are kept without a page; {remedy}")
+        raise failure
 
 
 def _check(folder: Path, names: Sequence[str], gone: Sequence[str], inputs: Sequence[Path], force: bool) -> None:

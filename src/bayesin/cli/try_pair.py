@@ -31,7 +31,7 @@ from .align import align_with_bar
 from .barrier import measure_with_bar, numbers_file
 from .main import Common
 from .output import Output
-from .output_dir import result_folder
+from .output_dir import numbers_without_page, result_folder, tell_of_missing_page
 
 NUMBERS = "barrier.json"
 PAGE = page_files("barrier", "plane")
@@ -100,12 +100,14 @@ class Try(Common):
             result = {"format": BARRIER_FORMAT, "version": 1} | settings | {"alignment": aligned.numbers}
             result["sets"] = plain(measured.barriers)
             write_json(place / NUMBERS, result)
-            page = self._page(out, place, measured, settings, clock) if out.can_draw() else None
+            draw = lambda: self._page(out, place, measured, settings, clock)  # noqa: E731
+            page, failure = numbers_without_page(place, draw) if out.can_draw() else (None, None)
         _show(out, measured)
         if pair.model is not None and pair.model.statistics and not self.rescale:
             out.line("Half-way, running statistics (BatchNorm) fit neither network; --rescale mends that")
         if page is not None:
             out.line(f"Open {(self.out / page).resolve().as_uri()}")
+        tell_of_missing_page(out, failure, f"once there is room, 'bayesin report {self.out}' makes it")
         return result | {"page": None if page is None else str(self.out / page)}
 
     def _pair(self, out: Output) -> PosteriorPair:
