@@ -2,7 +2,7 @@
 
     python benchmarks/recovery.py                  six small shapes, 20 keys each: units in the wrong place
     python benchmarks/recovery.py --independent    unrelated weights: where it ends, beside ten random orders
-    python benchmarks/recovery.py --independent --unseen --weights 1 2 3    other shapes, and other weights
+    python benchmarks/recovery.py --independent --more --weights 1 2 3    other shapes, and other weights
     python benchmarks/recovery.py --large          the true sizes once: seconds, and the system's peak memory
     python benchmarks/recovery.py --files FOLDER   GPT-2 XL in bfloat16 from file to file: 9 GB of disk, and one try
     python benchmarks/recovery.py --files FOLDER --shape Llama-7B   the same: 41 GB of disk, for an accelerator
@@ -26,7 +26,7 @@ import jax
 import ml_dtypes
 import numpy as np
 
-from _shapes import LARGE, ON_FILES, SMALL, UNSEEN
+from _shapes import LARGE, ON_FILES, SMALL, MORE
 from bayesin import align, align_files, invert, permute, save_posterior
 from bayesin.store.artifacts import save_permuted
 
@@ -36,7 +36,7 @@ NOISE = 0.1
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--independent", action="store_true", help="unrelated weights in place of planted ones")
-    parser.add_argument("--unseen", action="store_true", help="with --independent: six other shapes")
+    parser.add_argument("--more", action="store_true", help="with --independent: six other shapes")
     parser.add_argument("--weights", type=int, nargs="+", default=[0], help="with --independent: seeds of weights")
     parser.add_argument("--large", nargs="?", const="all", help="the true sizes (or one of them, by name)")
     parser.add_argument("--bfloat16", action="store_true", help="weights in bfloat16, with --large")
@@ -52,7 +52,7 @@ def main() -> None:
         rows = large(options.large, options.bfloat16)
     else:
         if options.independent:
-            shapes = UNSEEN if options.unseen else SMALL
+            shapes = MORE if options.more else SMALL
             rows = [independent(name, spec, seed) for name, spec in shapes.items() for seed in options.weights]
         else:
             rows = [small(name, options.keys) for name in SMALL]
