@@ -26,7 +26,7 @@ import jax
 import ml_dtypes
 import numpy as np
 
-from _shapes import LARGE, ON_FILES, SMALL, MORE
+from _shapes import LARGE, MORE, ON_FILES, SMALL
 from bayesin import align, align_files, invert, permute, save_posterior
 from bayesin.store.artifacts import save_permuted
 
