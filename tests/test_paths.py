@@ -59,6 +59,7 @@ def test_a_path_from_p_to_p_stays_there_to_the_bit():
         assert _bits(geodesic(p, p)(tau)) == _bits(p)
 
 
+@pytest.mark.as_shipped
 def test_the_way_back_is_the_same_way():
     p, q = _gaussian(5), _gaussian(6)
     for tau in (0.25, 0.375):

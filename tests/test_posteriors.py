@@ -51,6 +51,7 @@ def test_draws_have_the_mean_and_the_marginal_std(name):
     assert np.abs(draws.var(0) / std**2 - 1).max() < 5 * np.sqrt(2.25 / count)
 
 
+@pytest.mark.as_shipped
 @pytest.mark.parametrize("name", DRAWN)
 def test_evaluation_sees_the_draws_of_sample_to_the_bit(name):
     q = TABLE[name]
