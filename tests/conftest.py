@@ -32,9 +32,7 @@ def pytest_configure(config):
     A session leaves them to the next in pytest's own cache; the user's cache of `bayesin` is left alone.
     """
     given = os.environ.get("XLA_FLAGS", "")
-    if (
-        FLAGS not in given and not AS_SHIPPED
-    ):  # XLA reads them with the first program, and so do the processes that tests start
+    if FLAGS not in given and not AS_SHIPPED:  # XLA reads them with the first program, as do processes of tests
         os.environ["XLA_FLAGS"] = f"{FLAGS} {given}"
     if "JAX_COMPILATION_CACHE_DIR" in os.environ:  # a worker, or a choice of whoever runs the tests
         return

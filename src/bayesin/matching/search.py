@@ -196,7 +196,7 @@ class _Search:
 
     def restart(self, init: Perms, flat: FlatPerms) -> None:
         """Goes (back) to given permutations; `flat` has their signs too."""
-        self.perms = {group: np.array(perm, np.int64) for group, perm in init.items()}
+        self.perms: dict[str, np.ndarray] = {group: np.array(perm, np.int64) for group, perm in init.items()}
         self.flat = dict(flat)
         self.unsolved = {family for family, units in self.units.items() if units}
         self.similarities.forget()
@@ -210,7 +210,7 @@ class _Search:
         """What a step must gain."""
         return self.relative_tolerance * max(self.value, 0.0) + ROUNDING * self.problem.scale
 
-    def perms_now(self) -> Perms:
+    def perms_now(self) -> dict[str, np.ndarray]:
         """A copy of the permutations."""
         return {group: perm.copy() for group, perm in self.perms.items()}
 

@@ -39,9 +39,9 @@ from ..trees import Tree, flatten
 from .factors import TIED
 
 # {group: whole numbers, of the shape `spec.perm_shape(group)`}; gather convention new[i] = old[perm[i]]
-Perms = dict[str, Integer[jax.Array | np.ndarray, "..."]]
+Perms = Mapping[str, Integer[jax.Array | np.ndarray, "..."]]
 # {group of `spec.signed`: 1 and −1, of the same shape}; new[i] = sign[i] old[perm[i]]
-Signs = dict[str, Num[jax.Array | np.ndarray, "..."]]
+Signs = Mapping[str, Num[jax.Array | np.ndarray, "..."]]
 
 MOST_GROUPS = 1 << 12  # a file may name any number, and work grows with it; deep networks have hundreds
 MOST_FACTORS = 32  # of one piece of a parameter; each becomes an axis of an array, of which numpy has no more

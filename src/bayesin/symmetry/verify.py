@@ -298,7 +298,7 @@ def _some_flipped(draws: np.random.Generator, shape: tuple[int, ...]) -> np.ndar
 def _failure(draw: _Draw, spec: PermutationSpec, alone: Perms, tolerance: float, together: float) -> SymmetryError:
     """What to say of groups that change the output by more than the tolerance."""
     for group in spec.sizes:
-        perms = spec.identity() | {group: alone[group]}
+        perms = {**spec.identity(), group: alone[group]}
         gap = draw.gap(spec, perms)
         if gap > tolerance:
             return SymmetryError(
@@ -327,7 +327,7 @@ def _prove_power(
     """
     hidden: dict[str, float] = {}
     for number, group in enumerate(spec.sizes):
-        perms = spec.identity() | {group: alone[group]}
+        perms = {**spec.identity(), group: alone[group]}
         places = [(p, list(factors_of(spec.axes[p][i]))[place].flips) for p, i, place in spec.touched_by(group)]
         settings: list[Signs] = [{}]
         if group in spec.signed:
