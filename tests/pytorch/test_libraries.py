@@ -70,6 +70,11 @@ CASES = {
     "torchvision ResNet18": Case(_torchvision("resnet18", num_classes=5), IMAGES, 12),
     "torchvision ViT": Case(_torchvision("VisionTransformer", **VIT, num_classes=5), IMAGES, 7),
     "timm EfficientNet": Case(_timm("efficientnet_b0", num_classes=5), IMAGES, 40),
+    "timm BEiT": Case(  # calls `linear` by keywords
+        _timm("beit_base_patch16_224", img_size=32, patch_size=8, embed_dim=16, depth=2, num_heads=2, num_classes=5),
+        IMAGES,
+        9,
+    ),
     "timm ViT": Case(
         _timm("vit_tiny_patch16_224", img_size=32, patch_size=8, embed_dim=16, depth=2, num_heads=2, num_classes=5),
         IMAGES,

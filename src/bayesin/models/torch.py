@@ -295,7 +295,7 @@ def _torch() -> Any:
 
 @functools.cache
 def _environment() -> Any:
-    """torchax's operators, with batch normalisation that collects its statistics."""
+    """torchax's operators, with batch normalisation that collects its statistics, and `linear` by keywords."""
     torch = _torch()
     with _quiet(), _absent_overloads(torch):
         try:
@@ -304,6 +304,7 @@ def _environment() -> Any:
             raise ModelError(INSTALL) from None
         environment = tensor.Environment()
     environment.override_op_definition(torch.nn.functional.batch_norm, _batch_norm)
+    environment.override_op_definition(torch.nn.functional.linear, _linear)
     return environment
 
 
@@ -372,6 +373,14 @@ def _batch_norm(
     if bias is not None:
         normal = normal + _jax_of(bias).astype(wide.dtype).reshape(shape)
     return environment.j2t_iso(normal.astype(values.dtype))
+
+
+def _linear(input: Any, weight: Any, bias: Any = None) -> Any:
+    """`torch.nn.functional.linear` with PyTorch's names of its arguments, by which some modules call it."""
+    values = jnp.einsum("...i,oi->...o", _jax_of(input), _jax_of(weight))
+    if bias is not None:
+        values = values + jnp.broadcast_to(_jax_of(bias), values.shape)
+    return input._env.j2t_iso(values)
 
 
 def _moved(running: jax.Array, batch: jax.Array, momentum: float) -> jax.Array:
