@@ -85,6 +85,15 @@ def _quickly_compiled(request):
 
 
 @pytest.fixture(scope="session")
+def as_shipped() -> dict[str, str]:
+    """The environment of a process of pytest that compiles as users do, and runs the tests that are marked so."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    # A value that does not begin with a flag would be the name of a file to XLA, a space too.
+    flags = inherited.get("XLA_FLAGS", "").replace(FLAGS, "").strip()
+    return inherited | {"XLA_FLAGS": flags, "BAYESIN_TESTS_AS_SHIPPED": "1"}
+
+
+@pytest.fixture(scope="session")
 def data_root() -> Path:
     """The folder with the real data sets: `$BAYESIN_DATA`, or `data/`, which is unpacked once if it can be."""
     if os.environ.get("BAYESIN_DATA"):
