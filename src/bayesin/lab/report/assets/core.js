@@ -31,7 +31,8 @@ function brief(value) {
   return fixed(value, Math.max(0, 2 - Math.floor(Math.log10(size))));
 }
 const superscript = (digits) => digits.replace(/\d/g, (d) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[d]);
-const nats = (value, error) => fixed(value, 3) + (present(error) ? " ± " + fixed(error, 3) : "");
+// A point has no draws, and so no error: it is given as zero.
+const nats = (value, error) => fixed(value, 3) + (present(error) && error > 0 ? " ± " + fixed(error, 3) : "");
 const bytes = (count) => (count < 1000 ? `${count} B` : count < 1e6 ? `${fixed(count / 1e3, count < 1e4 ? 1 : 0)} kB` : `${fixed(count / 1e6, 1)} MB`);
 
 function ink() {
