@@ -44,8 +44,17 @@ def edges(count: int, scratch: Path) -> list[Tally]:
     return [tally]
 
 
+KINDS: tuple[dict[str, Any], ...] = (  # of random programs, in turns
+    {"steps": 14},
+    {"multiplied": True},
+    {"steps": 8, "choosing": True},
+    {"steps": 10, "stacked": True},
+    {"steps": 8, "choosing": True, "stacked": True},
+)
+
+
 def programs(count: int, _: Path) -> list[Tally]:
-    """Random programs with the symmetry that discovery finds in them: permuted, they must compute the same."""
+    """Random programs with the symmetry, signs and scales too, that discovery finds: moved, they compute the same."""
     import jax
 
     import bayesin
@@ -54,10 +63,10 @@ def programs(count: int, _: Path) -> list[Tally]:
 
     tally, x = Tally("symmetry of random programs"), np.random.default_rng(1).normal(size=(2, 3)).astype(np.float32)
     for seed in range(100, 100 + count):
-        program = Program(seed, steps=14)
+        program = Program(seed, **KINDS[seed % len(KINDS)])
         params = program.params()
         try:
-            spec = bayesin.discover(program, params, x)
+            spec = bayesin.discover(program, params, x, signs=True, scales=True)
             bayesin.verify(program, params, x, spec, key=jax.random.key(seed), trials=1)
             tally.add([])
         except BayesinError as error:

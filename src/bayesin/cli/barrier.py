@@ -101,7 +101,7 @@ class Barrier(SymmetryChoice, Common):
         self._show(out, measured)
         opened = "" if page is None else f"; open {(self.out / page).resolve().as_uri()}"
         out.line(f"Wrote {numbers}{opened}")
-        tell_of_missing_page(out, failure, f"once there is room, 'bayesin report {self.out}' makes it")
+        tell_of_missing_page(out, failure, f"'bayesin report {self.out}' makes one")
         return result | {"file": str(numbers), "page": None if page is None else str(self.out / page)}
 
     def _run(

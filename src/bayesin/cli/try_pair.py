@@ -107,7 +107,7 @@ class Try(Common):
             out.line("Half-way, running statistics (BatchNorm) fit neither network; --rescale mends that")
         if page is not None:
             out.line(f"Open {(self.out / page).resolve().as_uri()}")
-        tell_of_missing_page(out, failure, f"once there is room, 'bayesin report {self.out}' makes it")
+        tell_of_missing_page(out, failure, f"'bayesin report {self.out}' makes one")
         return result | {"page": None if page is None else str(self.out / page)}
 
     def _pair(self, out: Output) -> PosteriorPair:

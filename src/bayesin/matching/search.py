@@ -116,7 +116,7 @@ def descend(
     `potentials` of an earlier search on a similar problem make this one faster; they are updated in place. With
     `anchored`, the first sweep settles the families in the order of their evidence, and takes the place of the first
     one of `order`. With `kicks`, a search that has converged without finding what was planted goes on: families are
-    thrown at random, and their neighbourhoods solved again, in about twice as many steps as the search took.
+    thrown at random, and their neighbourhoods solved again, until as many steps as the search took find nothing.
     """
     search = _Search(similarities, init, init_signs, {} if potentials is None else potentials, relative_tolerance)
     start, used = search.value, []

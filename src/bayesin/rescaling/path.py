@@ -72,7 +72,8 @@ class Rescaled:
         return self._points[tau]
 
     def __repr__(self) -> str:
-        return f"Rescaled({self.path}{'' if self._fit is None else ', fitted to labels'})"
+        fitted = "" if self._fit is None else ", taught by its ends" if self._fit.taught else ", fitted to labels"
+        return f"Rescaled({self.path}{fitted})"
 
     def _rescaled(self, tau: float) -> Gaussian:
         return self._network.rescaled(as_gaussian(self.path(tau)), self._wanted(tau))

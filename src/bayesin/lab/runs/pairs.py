@@ -172,11 +172,10 @@ def doubts_about_inputs(pair: PosteriorPair, choice: ModelChoice, *files: Poster
         return None
     points = [point_of(posterior) for posterior in (pair.target, pair.source)]
     right = {data.normalise: _accuracies(model, points, data)}
-    for other in get_args(Normalise)[::-1]:
+    for other in (way for way in get_args(Normalise)[::-1] if way != data.normalise):
         with suppress(BayesinError), warnings.catch_warnings():  # tokens, say, can only be left as they are
             warnings.simplefilter("ignore")  # on how arrays are read that are only looked at
-            known = right.get(other)
-            right[other] = known or _accuracies(model, points, dataset_of(replace(choice, normalise=other), *files))
+            right[other] = _accuracies(model, points, dataset_of(replace(choice, normalise=other), *files))
     best = max(right, key=lambda way: sum(right[way]))
     if sum(right[best]) - sum(right[data.normalise]) < 2 * FAR:
         return None
