@@ -76,8 +76,11 @@ def test_the_gradient_has_the_bits_of_its_parts():
         errors[precision] = {
             name: np.linalg.norm(gradient[name] - exact[name]) / np.linalg.norm(exact[name]) for name in exact
         }
-    assert max(errors["bf16x6"].values()) < 2**-20
-    assert 2**-20 < max(errors["bf16x3"].values()) < 2**-15
+    # A rounding to bfloat16 changes a slope by 2⁻⁹ of it at most, a sum of them by as much of the sum of their sizes.
+    rounded_once = 2**-9 * np.linalg.norm(np.abs(x).T @ np.abs(back)) / np.linalg.norm(exact["in"])
+    assert max(errors["bf16x6"].values()) < 2**-17
+    assert 2**-17 < errors["bf16x3"]["in"] < rounded_once
+    assert max(errors["bf16x3"]["bias"], errors["bf16x3"]["out"]) < 2**-15  # the way forth has the bits of two parts
 
 
 def einsum_net(params, x):
@@ -133,7 +136,8 @@ def test_only_gradients_know_of_it(monkeypatch):
     assert whole is not None and isinstance(whole.x, WholeInputs)
 
     positions = jax.tree.map(lambda leaf: jnp.stack([leaf, 0.5 * leaf]), PARAMS)
-    plan = chain_plan(HMC(chains=2, chunk=17, precision="bf16x3"), MODEL)
+    whole = whole_chunks(chunks, net, single, "bf16x6")
+    plan = chain_plan(HMC(chains=2, chunk=17, precision="bf16x6"), MODEL)
     plain, ours = (begin(plan, positions, chunks, None, one).chains for one in (None, whole))
     np.testing.assert_array_equal(ours.terms, plain.terms)
     for gradient, wanted in zip(jax.tree.leaves(ours.gradient), jax.tree.leaves(plain.gradient), strict=True):
