@@ -132,9 +132,8 @@ GOALS: Mapping[str, tuple[float, float | None]] = {
     "ResNet20 LayerNorm, 32 features on CIFAR-10": (0.04, 2.0),
     "ResNet20 FilterResponseNorm, 32 features on CIFAR-10": (0.10, 5.0),
     "ResNet20 LayerNorm, 16 features on CIFAR-10": (0.12, None),
-    "ResNet20 LayerNorm, 64 features, batches of 500 on CIFAR-10": (0.03, None),
-    "ResNet20 LayerNorm, 64 features, batches of 250 on CIFAR-10": (0.03, None),
-    "ResNet20 LayerNorm, 64 features, batches of 250 on CIFAR-100": (0.05, None),
+    "ResNet20 LayerNorm, 64 features on CIFAR-10": (0.03, None),
+    "ResNet20 LayerNorm, 64 features on CIFAR-100": (0.05, None),
     "MLP, 512 units, converged on MNIST": (0.02, None),
     "MLP, 512 units, converged on Fashion-MNIST": (0.02, None),
     "MLP, 512 units, converged on CIFAR-10": (0.02, None),
@@ -142,14 +141,15 @@ GOALS: Mapping[str, tuple[float, float | None]] = {
     "MLP, 512 units on CIFAR-100": (0.02, None),
     "transformer, 128 units on CIFAR-10": (0.25, None),
 }
-LEAST_ACCURACY = {  # per cent, of networks for which a goal was set; others say nothing of it
-    "ResNet20 LayerNorm, 64 features, batches of 500 on CIFAR-10": 85.0,
-    "ResNet20 LayerNorm, 64 features, batches of 250 on CIFAR-10": 85.0,
-}
+# Per cent, of networks for which a goal was set; others say nothing of it.
+LEAST_ACCURACY = {"ResNet20 LayerNorm, 64 features on CIFAR-10": 85.0}
 LONGER_FIT = ", longer fit"
 UNSEEN = 2_000  # training examples that no network sees
 SEEN = {"mnist": 58_000, "fashion-mnist": 58_000, "cifar10": 48_000, "cifar100": 48_000}
 DEPTHS = {"mlp": 3, "resnet20": 3, "vit": 4}  # hidden layers or blocks; ResNet20 does not ask
+# Noise of 0.01 is a third of a weight where there are 256 channels: at the rate of the narrow ones these networks are
+# at 79 % on test images after 60 epochs, and hardly above it on those of training.
+WIDE: Mapping[str, Any] = {"epochs": 60, "learning_rate": 0.2}
 MEMBERS = {"smoke": 2, "cpu": 4, "paper": 6}
 
 
@@ -190,10 +190,7 @@ def cases(scale: str) -> list[Case]:
         Case(_resnet("cifar10", 16, "layernorm", 80), **deep),
         *(Case(converged[data], **mlp) for data in ("fashion-mnist", "cifar100")),
         Case(_config(scale, "cifar100", "mlp", "paper", width=512), **mlp),
-        Case(_resnet("cifar10", 64, "layernorm", 60), **longer),
-        # Wide networks learn slowly: at 79 % after 5,760 steps, and these are 15,360. Augmentation would not help:
-        # after 40 epochs (`barriers`) they are at 75 % on test images and at 77 % on those of training.
-        *(Case(_resnet(data, 64, "layernorm", 80, batch=250), **longer) for data in ("cifar10", "cifar100")),
+        *(Case(_resnet(data, 64, "layernorm", **WIDE), **longer) for data in ("cifar10", "cifar100")),
         *cifar,
         Case(_resnet("cifar10", 32, "layernorm", 80), **longer),
         Case(_resnet("cifar10", 32, "frn", 60), **longer),
@@ -287,7 +284,6 @@ def _case_of(record: Record) -> str:
     network = NETWORKS[model["name"]]
     if model["name"] == "resnet20":
         what = f"{network} {NORMS[model['norm']]}, {model['width']} features"
-        what += f", batches of {training['batch']}" if model["width"] == 64 else ""
     else:
         what = f"{network}, {model['width']} units" + (", converged" if training["optimiser"] == "adam" else "")
     data = config["data"]["name"]
@@ -441,8 +437,8 @@ REMEDIES = Reproduction(
     minutes={"smoke": 1, "cpu": 25, "paper": 40},
     choices=(
         "ResNet20: gradient descent 0.05, warm-up 500, clipping, cosine, bfloat16, batches of 500, no augmentation; "
-        "80 epochs with LayerNorm (64 features: 60, or 80 in batches of 250), 60 with FilterResponseNorm; the "
-        "transformer likewise, 60 epochs",
+        f"80 epochs with LayerNorm (64 features: {WIDE['epochs']} at {WIDE['learning_rate']:g}), 60 with "
+        "FilterResponseNorm; the transformer likewise, 60 epochs",
         "networks see all but 2,000 training examples; 1,000 of those choose the remedy and fit temperatures",
         "activations and rescaling from 2,000 unlabelled training images, 2 draws (MLPs 8); the fit from 10,000 "
         "labelled ones, 300 steps of Adam at every τ and at both ends; longer fit: all 48,000, 1,000 steps",
