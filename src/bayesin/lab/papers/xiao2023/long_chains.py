@@ -15,13 +15,30 @@ import jax
 import numpy as np
 
 from ....errors import ArtifactError
-from ....inference import Draws, Progress, fit_hmc
+from ....inference import HMC, Draws, Progress, fit_hmc
 from ....posteriors import Samples
 from ....randomness import seed_key
 from ....store import load_posterior, save_posterior
-from ...campaign import Resources, Task, TaskContext, seeded
+from ...campaign import Resources, Task, TaskContext, TrainTask, seeded
 from ...runs import RunConfig
+from .method_trio import MethodTrio, Posteriors, TrioTask, method_trio
 
+CHAINS = {  # of one part
+    "smoke": HMC(samples=5, chains=4, burn_in=10, step_size=5e-3, steps=40, chunk=2_000),
+    "cpu": HMC(samples=20, chains=4, burn_in=20, step_size=2e-3, steps=500, chunk=2_000),
+    # Free weights of neighbouring draws correlate by cos 1 = 0.54; twenty iterations forget the start to 5e-6.
+    "paper": HMC(
+        samples=50,
+        chains=4,
+        burn_in=20,
+        step_size=1e-3,
+        steps=1_000,
+        precision="bf16x3",
+        chunk=60_000,
+        draws_per_file=10,
+    ),
+}
+PARTS = {"smoke": (2,), "cpu": (2,), "paper": (1, 2, 3, 4, 5)}  # after how many parts the chains are measured
 LAST = "last.safetensors"
 
 
@@ -102,3 +119,36 @@ def joined_draws(parts: tuple[ChainPart, ...], context: TaskContext) -> Samples:
         found.append(jax.tree.map(lambda leaf, n=draws.chains: leaf.reshape(n, -1, *leaf.shape[1:]), draws.params))
     whole = jax.tree.map(lambda *leaves: np.concatenate(leaves, 1), *found)
     return Samples(jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), whole))
+
+
+@dataclass(frozen=True)
+class LongTrioTask(TrioTask):
+    """Base of tasks on long chains and the two other methods."""
+
+    parts: int = 1
+
+    @property
+    def needs(self) -> tuple[Task, ...]:
+        trained = TrainTask(self.runs.ensemble), TrainTask(self.runs.vi)
+        return *trained, *chain_parts(self.runs.hmc, self.parts)
+
+    @property
+    def drawn(self) -> str:
+        """How many draws there are, in words."""
+        hmc: Any = self.runs.hmc.training
+        return f"{hmc.chains} × {hmc.samples * self.parts} draws"
+
+    def load(self, context: TaskContext) -> Posteriors:
+        """The draws of all parts, and the posteriors of the two other methods."""
+        ensemble, vi = (
+            load_posterior(context.runs / need.name / "posterior-0.safetensors") for need in self.needs[:2]
+        )
+        data, model = context.prepared(self.runs.hmc)
+        hmc = joined_draws(chain_parts(self.runs.hmc, self.parts), context)
+        return Posteriors(hmc, ensemble, vi, model, data, context.spec(self.runs.hmc))  # pyright: ignore
+
+
+def long_trio(scale: str, seed: int = 0) -> MethodTrio:
+    """The three runs at a scale, with long chains: always the same ones, a seed decides the two other methods."""
+    long = dataclasses.replace(method_trio(scale).hmc, training=CHAINS[scale])
+    return dataclasses.replace(method_trio(scale, seed), hmc=long)
