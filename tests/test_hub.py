@@ -4,7 +4,6 @@ import errno
 import hashlib
 import json
 import os
-import re
 import subprocess
 import sys
 
@@ -200,10 +199,9 @@ def test_a_full_disk_is_said_in_one_line_and_what_came_is_on_the_disk_before_it_
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(sys.modules["bayesin.data.download"], "_collect", full)
-    with pytest.raises(
-        ArtifactError, match=rf"^cannot write {re.escape(str(back))}/README\.md: No space left on device$"
-    ):
+    with pytest.raises(ArtifactError, match=r"/README\.md: No space left on device$") as caught:
         pull("me/digits", back)
+    assert str(caught.value).startswith(f"cannot write {back}/README.md")
     assert {path.name: path.read_bytes() for path in back.iterdir()} == before
 
 
