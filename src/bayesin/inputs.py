@@ -16,7 +16,7 @@ from .errors import DataError
 
 Inputs = PyTree  # an array, or a tree of arrays that all count the same examples
 # The same for verbs that check the shapes of their arguments against each other.
-ExampleInputs = Shaped[jax.Array | np.ndarray, "examples ..."] | dict[str, Any] | tuple[Any, ...]
+ExampleInputs = PyTree[Shaped[jax.Array | np.ndarray, "examples ..."]]
 
 
 def count_of(x: Inputs) -> int:

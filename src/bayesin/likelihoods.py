@@ -144,7 +144,7 @@ class Normal:
         terms = _HALF_LOG_TWO_PI + log_std + 0.5 * jnp.square(residual * jnp.exp(-log_std))
         return -terms.reshape(len(outputs), -1).sum(-1)
 
-    def moments(self, outputs: Float[Array, "..."]) -> tuple[Float[Array, "..."], Any]:
+    def moments(self, outputs: Float[Array, "batch ..."]) -> tuple[Float[Array, "batch ..."], float | Array]:
         """Mean and std of the targets."""
         return outputs, self.std
 
@@ -163,7 +163,7 @@ class Normal:
     def parameters(self) -> dict[str, float]:
         return {"log_std": math.log(self.std) if self._log_std is None else self._log_std}  # pyright: ignore
 
-    def at(self, parameters: Mapping[str, Any]) -> "Normal":
+    def at(self, parameters: Mapping[str, float | Array]) -> "Normal":
         log_std = parameters["log_std"]
         std = math.exp(log_std) if isinstance(log_std, int | float) else jnp.exp(log_std)
         return replace(self, std=std, _log_std=log_std)
@@ -202,7 +202,9 @@ class NormalHead:
         terms = _HALF_LOG_TWO_PI + log_stds + 0.5 * jnp.square(residual * jnp.exp(-log_stds))
         return -terms.reshape(len(outputs), -1).sum(-1)
 
-    def moments(self, outputs: Float[Array, "..."]) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+    def moments(
+        self, outputs: Float[Array, "batch ..."]
+    ) -> tuple[Float[Array, "batch ..."], Float[Array, "batch ..."]]:
         """Means and stds of the targets."""
         means, log_stds = self._parts(outputs)
         return means, jnp.exp(log_stds)

@@ -26,6 +26,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+from jaxtyping import ArrayLike
 
 from ..errors import SpecError
 from ..trees import Tree, flatten
@@ -212,7 +213,7 @@ def spread(perm: Any, places: tuple[int, ...], rank: int) -> Any:
     return perm.transpose(order).reshape(shape)
 
 
-def identity_groups(perms: Mapping[str, Any]) -> frozenset[str]:
+def identity_groups(perms: Mapping[str, ArrayLike]) -> frozenset[str]:
     """Returns the groups that permutations leave as they are; of traced ones that is not known."""
     return frozenset(
         group
@@ -221,7 +222,7 @@ def identity_groups(perms: Mapping[str, Any]) -> frozenset[str]:
     )
 
 
-def multiply(tree: Tree, spec: PermutationSpec, scales: Mapping[str, Any]) -> Tree:
+def multiply(tree: Tree, spec: PermutationSpec, scales: Mapping[str, ArrayLike]) -> Tree:
     """Returns the tree with the units of groups multiplied by positive numbers, which leaves the function as it is.
 
     Args:
@@ -268,7 +269,9 @@ def _multiplied(leaf: Any, pieces: tuple[Layout, ...], scales: Mapping[str, Any]
     return _like(leaf, array)
 
 
-def compose(outer: Mapping[str, Any], inner: Mapping[str, Any], spec: PermutationSpec | None = None) -> Perms:
+def compose(
+    outer: Mapping[str, ArrayLike], inner: Mapping[str, ArrayLike], spec: PermutationSpec | None = None
+) -> Perms:
     """Returns the permutations that act as `inner` first and `outer` after it.
 
     `permute(permute(t, inner), outer) == permute(t, compose(outer, inner))`, which in the gather
@@ -296,7 +299,7 @@ def compose(outer: Mapping[str, Any], inner: Mapping[str, Any], spec: Permutatio
     return {group: _array(inner[group])[_sources(outer, _axes_of(outer, group, spec), spec)] for group in outer}
 
 
-def invert(perms: Mapping[str, Any], spec: PermutationSpec | None = None) -> Perms:
+def invert(perms: Mapping[str, ArrayLike], spec: PermutationSpec | None = None) -> Perms:
     """Returns the permutations that undo these; `spec` says how groups are indexed.
 
     Example:
@@ -311,7 +314,7 @@ def invert(perms: Mapping[str, Any], spec: PermutationSpec | None = None) -> Per
     return {group: undone[group] for group in perms}
 
 
-def compose_signs(outer: Mapping[str, Any], signs: tuple[Signs, Signs], spec: PermutationSpec) -> Signs:
+def compose_signs(outer: Mapping[str, ArrayLike], signs: tuple[Signs, Signs], spec: PermutationSpec) -> Signs:
     """Returns the signs that belong to `compose(outer, inner, spec)`.
 
     `signs` are those of the outer and of the inner setting: what the inner one flipped has been moved by the outer
@@ -333,7 +336,7 @@ def compose_signs(outer: Mapping[str, Any], signs: tuple[Signs, Signs], spec: Pe
     }
 
 
-def invert_signs(perms: Mapping[str, Any], signs: Signs, spec: PermutationSpec) -> Signs:
+def invert_signs(perms: Mapping[str, ArrayLike], signs: Signs, spec: PermutationSpec) -> Signs:
     """Returns the signs that belong to `invert(perms, spec)`.
 
     Example:
@@ -344,7 +347,7 @@ def invert_signs(perms: Mapping[str, Any], signs: Signs, spec: PermutationSpec) 
     return compose_signs(invert(perms, spec), ({}, signs), spec)
 
 
-def transpositions(perms: Mapping[str, Any]) -> dict[str, int]:
+def transpositions(perms: Mapping[str, ArrayLike]) -> dict[str, int]:
     """Returns, for each group, the least number of swaps that make the permutation: n minus its cycles.
 
     For an indexed group that is the sum over its permutations.
