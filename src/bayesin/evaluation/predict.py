@@ -21,10 +21,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..chunks import Chunks, cut
 from ..errors import ConfigError, DataError, PosteriorError
 from ..inference import Fit
-from ..inputs import ExampleInputs, check_whole, count_of, without_bytes
+from ..inputs import Chunks, ExampleInputs, check_whole, count_of, cut, without_bytes
 from ..jaxprs import Apply, hashable
 from ..likelihoods import Categorical, Likelihood, LikelihoodLike, Normal, as_likelihood, check_outputs
 from ..paths import Mixture, as_gaussian, is_point
