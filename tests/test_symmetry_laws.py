@@ -306,8 +306,11 @@ def test_arrays_keep_their_kind():
     spec = PermutationSpec.parse({"w": ["a"]}, {"a": 3})
     perms = {"a": np.array([2, 0, 1])}
     for kind in ("float16", "bfloat16", "int8", "bool", "complex64"):
-        moved = bayesin.permute({"w": jnp.asarray([0, 1, 1]).astype(kind)}, spec, perms)["w"]
-        assert moved.dtype == kind
-        assert isinstance(moved, jax.Array)
-        assert moved.sharding == jnp.zeros(3).sharding
+        anywhere = jnp.asarray([0, 1, 1]).astype(kind)
+        for leaf in (anywhere, jax.device_put(anywhere, jax.devices()[0])):
+            moved = bayesin.permute({"w": leaf}, spec, perms)["w"]
+            assert moved.dtype == kind
+            assert isinstance(moved, jax.Array)
+            assert moved.sharding == leaf.sharding
+            assert moved.committed == leaf.committed  # one tied to a device has programs of its own
     assert isinstance(bayesin.permute({"w": np.zeros(3)}, spec, perms)["w"], np.ndarray)

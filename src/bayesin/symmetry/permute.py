@@ -29,7 +29,7 @@ from jax.core import Tracer
 from jaxtyping import ArrayLike
 
 from ..errors import SpecError
-from ..trees import Tree, flatten
+from ..trees import Tree, flatten, placed_as
 from .spec import (
     Axis,
     Factor,
@@ -266,7 +266,7 @@ def _multiplied(leaf: Any, pieces: tuple[Layout, ...], scales: Mapping[str, Any]
                     factor = spread(np.asarray(scales[name], np.float64) ** power, places, len(piece.shape))
                     part = part * factor.astype(array.dtype)
         array = piece.put(array, part) if len(pieces) > 1 else part.reshape(array.shape)
-    return _like(leaf, array)
+    return placed_as(leaf, array)
 
 
 def compose(
@@ -519,7 +519,7 @@ def _move(leaf: Any, pieces: tuple[Layout, ...], action: _Action) -> Any:
         return leaf.copy() if isinstance(leaf, np.ndarray) else leaf
     if not _on_host(leaf, pieces, action):
         return _moved(jnp.asarray(leaf), pieces, action)
-    return _like(leaf, _moved(np.asarray(leaf), pieces, action))
+    return placed_as(leaf, _moved(np.asarray(leaf), pieces, action))
 
 
 def _moved(array: Any, pieces: tuple[Layout, ...], action: _Action) -> Any:
@@ -548,7 +548,7 @@ def _move_each(leaf: Any, pieces: tuple[Layout, ...], action: _Action) -> Any:
     for index, member in enumerate(array):
         own = ({group: value[index] for group, value in part.items()} for part in (mine.perms, mine.signs))
         result[index] = move(member, *own)
-    return _like(leaf, result)
+    return placed_as(leaf, result)
 
 
 def _on_host(leaf: Any, pieces: tuple[Layout, ...], action: _Action) -> bool:
@@ -557,10 +557,6 @@ def _on_host(leaf: Any, pieces: tuple[Layout, ...], action: _Action) -> bool:
         return False
     # Of an array on the devices of several processes none of them can read all.
     return not isinstance(leaf, jax.Array) or leaf.is_fully_addressable
-
-
-def _like(leaf: Any, result: np.ndarray) -> Any:
-    return jax.device_put(result, leaf.sharding) if isinstance(leaf, jax.Array) else result
 
 
 def _check_one_each(perms: Perms, signs: Signs, spec: PermutationSpec, samples: int) -> tuple[Perms, Signs]:
