@@ -289,8 +289,8 @@ def _case_of(record: Record) -> str:
     network = NETWORKS[model["name"]]
     if model["name"] == "resnet20":
         what = f"{network} {NORMS[model['norm']]}, {model['width']} features"
-        if training["initial_std"] != VI.initial_std:
-            what += f", stds from {training['initial_std']:g}"
+        if (first_std := training.get("initial_std", VI.initial_std)) != VI.initial_std:
+            what += f", stds from {first_std:g}"
     else:
         what = f"{network}, {model['width']} units" + (", converged" if training["optimiser"] == "adam" else "")
     data = config["data"]["name"]
@@ -417,7 +417,8 @@ def table(records: Sequence[Record]) -> list[list[str]]:
 def draw(figure: Any, records: Sequence[Record]) -> None:
     cases = {title: columns(of_case) for title, of_case in grouped(of_kind(records, "remedy"), _case_of).items()}
     cases = {title: found for title, found in cases.items() if found}
-    axes = figure.subplots(max(1, len(cases)), 2, squeeze=False, sharex="col")
+    bars = [len(found) for found in cases.values()]  # of one height in all panels
+    axes = figure.subplots(max(1, len(cases)), 2, squeeze=False, sharex="col", height_ratios=bars or None)
     for row, (title, found) in zip(axes, cases.items(), strict=False):
         shown = [name for name in found if name != ("none", "geodesic")]
         for axis, values in (
@@ -453,6 +454,6 @@ REMEDIES = Reproduction(
         "posterior",
         "reached or missed: two standard errors over pairs below or above the goal",
     ),
-    size=(8.6, 16.0),
+    size=(8.6, 20.0),
     table=table,
 )
