@@ -37,6 +37,7 @@ from jaxtyping import Array, Float, Int, Num
 
 from .errors import ConfigError, DataError, ModelError, did_you_mean, first_line
 from .inputs import describe, shapes_of
+from .jaxprs import output_shapes
 from .trees import Tree
 
 _HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
@@ -335,7 +336,7 @@ def check_outputs(
     """
     x, y = data
     try:
-        outputs = jax.eval_shape(apply, params, shapes_of(x, 2))
+        outputs = output_shapes(apply, params, shapes_of(x, 2))
     except Exception as error:  # whatever a user's network raises while it is traced
         raise ModelError(f"{name} cannot be applied to inputs of shape {describe(x)}: {first_line(error)}") from error
     if not hasattr(outputs, "shape") or not outputs.shape or outputs.shape[0] != 2:

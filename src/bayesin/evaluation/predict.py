@@ -19,6 +19,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.dtypes import canonicalize_dtype
 from jaxtyping import Array, Float
 
 from ..errors import ConfigError, DataError, PosteriorError
@@ -390,9 +391,13 @@ def _shapes(posterior: Posterior | Mixture | Tree) -> Tree:
     if isinstance(posterior, Mixture):
         return _shapes(posterior.first)
     if isinstance(posterior, Samples):
-        return jax.eval_shape(lambda params: jax.tree.map(lambda leaf: leaf[0], params), posterior.params)
-    mean = posterior.mean if is_posterior(posterior) else as_gaussian(posterior).mean
-    return jax.eval_shape(lambda params: params, mean)
+        return _shapes_of(posterior.params, 1)
+    return _shapes_of(posterior.mean if is_posterior(posterior) else as_gaussian(posterior).mean, 0)
+
+
+def _shapes_of(tree: Tree, first: int) -> Tree:
+    """The shapes of a tree from that axis on, in types that JAX computes in."""
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[first:], canonicalize_dtype(leaf.dtype)), tree)
 
 
 def _checked_data(data: Data) -> Data:

@@ -26,7 +26,7 @@ import numpy as np
 
 from ..errors import ConfigError, InconclusiveWarning, ModelError, SpecError, SymmetryError
 from ..inputs import Inputs
-from ..jaxprs import Apply, check_arrays, coarsest_eps, convolves, hashable, trace
+from ..jaxprs import Apply, check_arrays, coarsest_eps, convolves, hashable, jitted, trace
 from ..randomness import check_key, generator
 from ..trees import Tree, flatten, map_with_path
 from .diagnose import diagnose
@@ -145,7 +145,8 @@ def check_same_function(apply: Apply, before: Tree, after: Tree, x: Inputs) -> f
     """
     with jax.default_matmul_precision("highest"):
         eps = coarsest_eps(trace(apply, before, x).jaxpr) or float(jnp.finfo(jnp.float32).eps)
-        run = jax.jit(hashable(apply))
+        function = hashable(apply)
+        run = jitted(function)
         outputs = [[widened(np.asarray(leaf)) for leaf in jax.tree.leaves(run(tree, x))] for tree in (before, after)]
     if any(np.isnan(leaf).any() for leaf in outputs[0]):
         raise ModelError("the output holds NaN before any unit is moved; nothing can be compared")
@@ -197,7 +198,7 @@ class DoublePrecisionApply:
         self.eps = coarsest_eps(jaxpr.jaxpr) or float(jnp.finfo(jnp.float32).eps)
         self.convolves = convolves(jaxpr.jaxpr)
         self.in_single = partial(DoublePrecisionApply, apply, params, x, double=False)
-        self._apply = jax.jit(hashable(apply))
+        self._network = hashable(apply)
 
     def prepared(self, tree: Tree) -> Tree:
         """Returns parameters or inputs on the device, in the precision in which the model runs."""
@@ -207,7 +208,7 @@ class DoublePrecisionApply:
     def __call__(self, params: Tree, x: Any) -> list[np.ndarray]:
         """Returns the leaves of the output, of prepared parameters and inputs, in double precision."""
         with self.precision():
-            return [widened(np.asarray(leaf)) for leaf in jax.tree.leaves(self._apply(params, x))]
+            return [widened(np.asarray(leaf)) for leaf in jax.tree.leaves(jitted(self._network)(params, x))]
 
     @contextmanager
     def precision(self):

@@ -145,12 +145,15 @@ def run_together(
     Done ones are left out. The checkpoint is shared and lies beside the folders, whose trace is written at the end.
 
     Raises:
+        ConfigError: a folder holds another run.
         TrainingError: one of them diverged. Nothing is recorded, as nothing is known of the others; run each alone.
     """
     configs = [_with_content(config, prepared) for config in configs]
     with ExitStack() as stack:
         for folder in sorted(folders):  # in one order, so that two processes cannot hold what the other waits for
             stack.enter_context(locked(folder / LOCK, wait=True))
+        for config, folder in zip(configs, folders, strict=True):
+            _check_folder(config, folder)
         todo = [pair for pair in zip(configs, folders, strict=True) if _whole_outcome(pair[1]) is None]
         if not todo:
             return
