@@ -7,12 +7,14 @@ import pytest
 from scipy.special import log_softmax
 
 import networks
-from bayesin import Gaussian, Samples, barrier, geodesic, mixture
+from bayesin import Gaussian, Samples, align, barrier, geodesic, mixture
 from bayesin.errors import ConfigError, PosteriorError
 from bayesin.evaluation import ChunkSizes, evaluate
 from bayesin.evaluation.marginal import average_over_draws
 from bayesin.evaluation.metrics import COLDEST, HOTTEST
 from bayesin.likelihoods import Normal
+from bayesin.paths import _between
+from posterior_table import SPEC
 
 KEY = jax.random.key(5)
 
@@ -151,6 +153,18 @@ def test_nothing_is_compiled_again_along_the_path(path):
     barrier(path(q, p), counted, data, key=jax.random.key(1), samples=4, taus=9)
     assert average_over_draws._cache_size() == before
     assert len(traced) - first <= 3  # shapes are looked up; no program is traced
+
+
+def test_the_aligned_path_compiles_nothing_that_the_naive_one_has_not():
+    """Moved arrays are like those that were given, or every program of the barrier would be compiled twice."""
+    p, q, data = networks.gaussian(0), networks.gaussian(1), networks.data()
+    barrier(geodesic(p, q), networks.apply, data, key=KEY, samples=4, taus=3)
+    programs = (average_over_draws, _between)
+    before = [program._cache_size() for program in programs]
+    moved = align(p, q, SPEC, key=KEY).posterior
+    barrier(geodesic(p, moved), networks.apply, data, key=KEY, samples=4, taus=[0.0, 0.25, 0.5, 1.0])
+    geodesic(p, moved)(np.float32(0.5)), geodesic(p, moved)(1)
+    assert [program._cache_size() for program in programs] == before
 
 
 def test_scores_and_kept_predictions():
