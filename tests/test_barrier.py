@@ -7,12 +7,13 @@ import pytest
 from scipy.special import log_softmax
 
 import networks
-from bayesin import Gaussian, Samples, barrier, geodesic, mixture
+from bayesin import Gaussian, Samples, barrier, discover, geodesic, mixture
 from bayesin.errors import ConfigError, PosteriorError
 from bayesin.evaluation import ChunkSizes, evaluate
-from bayesin.evaluation.marginal import average_over_draws
+from bayesin.evaluation.marginal import MOST_NOISE, KeptNoise, average_over_draws
 from bayesin.evaluation.metrics import COLDEST, HOTTEST
 from bayesin.likelihoods import Normal
+from bayesin.randomness import normal_tree
 
 KEY = jax.random.key(5)
 
@@ -151,6 +152,34 @@ def test_nothing_is_compiled_again_along_the_path(path):
     barrier(path(q, p), counted, data, key=jax.random.key(1), samples=4, taus=9)
     assert average_over_draws._cache_size() == before
     assert len(traced) - first <= 3  # shapes are looked up; no program is traced
+
+
+@pytest.mark.parametrize("most", [MOST_NOISE, 0])  # kept for the whole path, or made at every point
+def test_every_point_has_the_loss_that_it_has_alone(monkeypatch, most):
+    monkeypatch.setattr("bayesin.evaluation.marginal.MOST_NOISE", most)
+    path, data = geodesic(networks.gaussian(0), networks.gaussian(1)), networks.data()
+    found = barrier(path, networks.apply, data, key=KEY, samples=6, taus=5)
+    alone = [evaluate(path(tau), networks.apply, data, key=KEY, samples=6).nll for tau in found.taus]
+    np.testing.assert_allclose(found.nll, alone, rtol=1e-6)
+    assert (KeptNoise(KEY, 6).of(path(0.0)) is None) == (most == 0)
+
+
+def test_kept_noise_is_that_of_every_draw():
+    posterior = networks.gaussian(0)
+    noise = KeptNoise(KEY, 3).of(posterior)
+    for number in range(3):
+        expected = normal_tree(jax.random.fold_in(KEY, number), posterior.mean)
+        jax.tree.map(np.testing.assert_array_equal, jax.tree.map(lambda leaf, at=number: leaf[at], noise), expected)
+
+
+def test_what_was_permuted_needs_no_program_of_its_own():
+    p, q = (jax.tree.map(jnp.asarray, networks.gaussian(seed)) for seed in (0, 1))
+    barrier(geodesic(p, q), networks.apply, networks.data(), key=KEY, samples=4, taus=3)
+    before = average_over_draws._cache_size()
+    spec = discover(networks.apply, p.mean, networks.data()[0])
+    moved = q.permute(spec, spec.random(KEY))
+    barrier(geodesic(p, moved), networks.apply, networks.data(), key=KEY, samples=4, taus=3)
+    assert average_over_draws._cache_size() == before
 
 
 def test_scores_and_kept_predictions():

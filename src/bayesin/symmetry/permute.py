@@ -559,7 +559,10 @@ def _on_host(leaf: Any, pieces: tuple[Layout, ...], action: _Action) -> bool:
 
 
 def _like(leaf: Any, result: np.ndarray) -> Any:
-    return jax.device_put(result, leaf.sharding) if isinstance(leaf, jax.Array) else result
+    if not isinstance(leaf, jax.Array):
+        return result
+    # Committed to a device only where the leaf was: what is compiled for one kind is compiled again for the other.
+    return jax.device_put(result, leaf.sharding) if leaf.committed else jax.device_put(result)
 
 
 def _check_one_each(perms: Perms, signs: Signs, spec: PermutationSpec, samples: int) -> tuple[Perms, Signs]:
