@@ -237,13 +237,17 @@ def _of_rank(posterior: Gaussian | LowRankGaussian, rank: int, dtypes: Tree) -> 
 
 
 def _check_stds(std: Tree) -> None:
-    for path, leaf in flatten(std).items():
-        if isinstance(leaf, Tracer) or not is_float(leaf.dtype):
-            continue
-        with jax.ensure_compile_time_eval():  # a constant is checked inside `jit` too
-            fine = bool(jnp.all(jnp.isfinite(leaf) & (leaf >= 0)))
-        if not fine:
+    known = {p: leaf for p, leaf in flatten(std).items() if not isinstance(leaf, Tracer) and is_float(leaf.dtype)}
+    with jax.ensure_compile_time_eval():  # a constant is checked inside `jit` too
+        fine = jax.device_get(_are_spreads(known))
+    for path in known:
+        if not fine[path]:
             raise PosteriorError(f"the std of '{path}' is negative or not finite somewhere")
+
+
+@jax.jit  # one program: one for each operation and shape would take over a second to compile
+def _are_spreads(stds: dict[str, Array]) -> dict[str, Array]:
+    return {path: jnp.all(jnp.isfinite(leaf) & (leaf >= 0)) for path, leaf in stds.items()}
 
 
 def _check_arrays(params: Tree) -> None:

@@ -31,7 +31,7 @@ from ..paths import Mixture, as_gaussian, is_point
 from ..posteriors import Gaussian, Posterior, Samples, is_posterior
 from ..randomness import PRNGKey
 from ..trees import Tree
-from .marginal import Data, as_drawable, average_over_draws, needed, outputs_of_draws
+from .marginal import Data, KeptNoise, as_drawable, average_over_draws, needed, outputs_of_draws
 from .predictive import ClassPredictive, Predictive, RealPredictive, pooled
 from .sizes import ChunkSizes, choose_sizes
 
@@ -273,14 +273,19 @@ def prepare(
 
 
 def evaluate_prepared(
-    posterior: Posterior | Mixture | Tree, data: Prepared, key: PRNGKey | None, samples: int
+    posterior: Posterior | Mixture | Tree,
+    data: Prepared,
+    key: PRNGKey | None,
+    samples: int,
+    noise: KeptNoise | None = None,
 ) -> Evaluation:
-    """`evaluate` on data that is checked and on the device already."""
+    """`evaluate` on data that is checked and on the device already; `noise` serves many with one key."""
     drawn, key, samples = _draws(posterior, key, samples)
     averages = average_over_draws(
         drawn,
         key,
         data.chunks,
+        None if noise is None else noise.of(drawn),
         apply=data.apply,
         likelihood=data.likelihood,
         samples=samples,

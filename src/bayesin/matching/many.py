@@ -45,7 +45,7 @@ from .costs import (
     as_cost,
     bound_among,
     name_of,
-    tensor_value,
+    value_of,
 )
 from .families import FlatPerms, Structure, structure_of
 from .problem import (
@@ -263,11 +263,12 @@ class _Search:
         ]
         if hasattr(self.cost, "trees"):
             return self._of_features()
-        return 0.5 * sum(
-            tensor_value(self.cost, as_marginals(ours), as_marginals(theirs))
+        tensors = (
+            (as_marginals(ours), as_marginals(theirs))
             for first, second in itertools.permutations(moved, 2)
             for ours, theirs in zip(first, second, strict=True)
         )
+        return 0.5 * value_of(self.cost, tensors)
 
     def _of_features(self) -> float:
         """Σ over pairs of −2 ⟨target, source⟩, of a cost that is known up to a constant."""

@@ -352,7 +352,7 @@ class _Search:
             return None
         # Small beside what was added up to find it, the gain may be rounding: it is computed again from the numbers
         # that move, whose differences have all their digits.
-        if step.gain <= sum(map(self.similarities.rounding_bound, matrices)):
+        if not self.similarities.is_beyond_rounding(step.gain, matrices):
             exact = (gain_of_units(self.problem, unit, self.flat, new) for unit, new in step.flat.items())
             step = step._replace(gain=self.timed("objective", lambda: sum(exact)))
         return step if step.gain > floor else None

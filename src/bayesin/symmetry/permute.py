@@ -486,7 +486,9 @@ class _Action(NamedTuple):
 
     def leaves(self, piece: Layout) -> bool:
         """Whether a piece stays as it is."""
-        return self.skip.issuperset(piece.present) and not any(group in self.signs for _, group, _ in piece.flipped)
+        if not self.skip.issuperset(piece.present):
+            return False
+        return not self.signs or not any(group in self.signs for _, group, _ in piece.flipped)
 
     def leaves_all(self, pieces: tuple[Layout, ...]) -> bool:
         """Whether all pieces of a leaf do."""

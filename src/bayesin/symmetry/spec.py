@@ -430,10 +430,11 @@ def check_permutations(perm: Any, shape: tuple[int, ...], group: str) -> None:
     array = np.asarray(perm)
     if array.shape != shape:
         raise SpecError(f"the permutation of group '{group}' has shape {array.shape}, expected {shape}")
-    if not np.issubdtype(array.dtype, np.integer):
+    if array.dtype.kind not in "iu":
         raise SpecError(f"the permutation of group '{group}' holds {array.dtype}, expected integers")
-    wrong = (np.sort(array, -1) != np.arange(shape[-1])).any(-1)
+    wrong = np.sort(array, -1) != np.arange(shape[-1])
     if wrong.any():
+        wrong = wrong.any(-1)
         where = np.argwhere(wrong)[0]
         missing = np.setdiff1d(np.arange(shape[-1]), array[tuple(where)])[0]
         at = f" for {', '.join(map(str, where))}" if len(where) else ""
