@@ -172,7 +172,7 @@ def test_completion_in_bash(capsys, tmp_path):
     lines = [f"COMP_WORDS=({shlex.join(words)}); COMP_CWORD={len(words) - 1}; COMPREPLY=()" for words in asked]
     program = f"source {script}\n" + "\n".join(f'{line}; _bayesin; echo "${{COMPREPLY[*]}}"' for line in lines)
     done = subprocess.run([bash, "-c", program], capture_output=True, text=True, check=True)
-    expected = ["try train", "--preset", "paper converged demo", "fetch", "--no-page", "fashion-mnist"]
+    expected = ["try train", "--preset", "paper converged accurate demo", "fetch", "--no-page", "fashion-mnist"]
     assert done.stdout.splitlines() == expected
 
 
