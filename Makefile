@@ -35,7 +35,7 @@ check: .venv/.dev  ## lint, types and a quick test of every stage, in about nine
 
 torture: .venv/.dev  ## kills, full disks, bad files, load: the table of faults (COUNT=10 for a tenth of the tries)
 	-$(PIP) install --quiet --constraint constraints.txt --editable '.[torture]'
-	cd tests && ../$(BIN)/python -m torture --count $(COUNT) --out ../torture.json
+	cd tests && ../$(BIN)/python -m torture --count $(COUNT) $(if $(findstring command,$(origin JOBS)),--jobs $(JOBS)) --out ../torture.json
 
 bench: .venv/.dev  ## speed in one table: ours, the plain way, the floor, the ratio, and the ratio last committed
 	$(BIN)/python benchmarks/table.py

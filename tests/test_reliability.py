@@ -1,8 +1,10 @@
 """Faults that were once lost: each stays mended."""
 
+import gc
 import os
 import shutil
 import signal
+from collections import Counter
 
 import jax
 import numpy as np
@@ -17,6 +19,8 @@ from bayesin.errors import ArtifactError, ConfigError, LockedError, PosteriorErr
 from bayesin.file_sets import check_one_making, replaced_already
 from bayesin.locks import locked
 from bayesin.paths import wasserstein
+from torture import soak
+from torture.verbs import METHODS
 
 
 @pytest.mark.slow
@@ -121,3 +125,28 @@ def test_a_signal_after_the_result_is_whole_says_so(tmp_path, monkeypatch, capsy
         assert cli.main([when]) == 130
         assert words in capsys.readouterr().err
     assert (tmp_path / "out" / "one").read_text() == "late"
+
+
+def test_verbs_over_and_over_leave_no_programs_and_no_traces_behind(tmp_path):
+    """A cycle of all verbs once left 120 records in JAX's caches; SWAG and SG-MCMC left a compiled program."""
+    work = soak._Work(tmp_path / "work")
+    for number in (SWAG_TURN, SGMCMC_TURN):
+        work._verbs(number)
+    before = _kept()
+    for number in (SWAG_TURN, SGMCMC_TURN):
+        work._verbs(number + len(METHODS) + 2)  # other keys
+    after = _kept()
+    assert after["programs"] == before["programs"]
+    assert after["traces"] <= before["traces"] + 10  # of the JAX library's own, where it first meets something
+    assert after["classes"] <= before["classes"] + 10
+
+
+SWAG_TURN, SGMCMC_TURN = (2 + [*METHODS].index(name) for name in ("swag", "sgmcmc"))  # after VI and HMC
+
+
+def _kept() -> dict[str, int]:
+    """What stays in the process: compiled programs, traces, classes."""
+    gc.collect()
+    kinds = Counter(type(one).__name__ for one in gc.get_objects())
+    programs = len(jax.devices()[0].client.live_executables())
+    return {"programs": programs, "traces": kinds["PjitParams"], "classes": kinds["type"]}

@@ -125,7 +125,7 @@ def test_shuffled_copies_of_one_network_are_one_place_in_weight_space(digits, se
     hmc, ensemble = shuffled(network, setting.spec, 12, 0.03), shuffled(network, setting.spec, 4, 0.03, 1)
     other = permute(network, setting.spec, {"g0": np.roll(np.arange(12), 5)})
     vi = Gaussian(other, jax.tree.map(lambda leaf: 0 * leaf + 0.03, other))
-    numbers = weight_space(Posteriors(hmc, ensemble, vi, setting.model, digits, setting.spec), KEY)
+    numbers = weight_space(Posteriors(hmc, ensemble, vi, setting.model, digits, setting.spec), 2, KEY)
     json.dumps(numbers, allow_nan=False)
     before, after = numbers["distances"]["before"], numbers["distances"]["after"]
     assert len(before) == len(after) == len(PAIRS)

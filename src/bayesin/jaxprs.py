@@ -6,8 +6,9 @@ else that an equation can be given a meaning for (discovery carries the axes of 
 """
 
 import math
+import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -37,7 +38,7 @@ def trace(apply: Apply, params: Tree, x: Any) -> ClosedJaxpr:
     """
     check_callable(apply)
     try:
-        jaxpr = jax.make_jaxpr(apply)(params, x)
+        jaxpr = _jaxpr(apply, params, x)
     except BayesinError:
         raise
     except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as error:
@@ -101,6 +102,38 @@ def hashable(apply: Apply) -> Apply:
     return apply
 
 
+_JITTED: weakref.WeakKeyDictionary[Callable[..., Any], Any] = weakref.WeakKeyDictionary()
+
+
+def jitted(function: Callable[..., Any]) -> Any:
+    """Returns `jax.jit(function)`, the same one for as long as the function lives; the caller keeps it alive.
+
+    JAX keeps what it finds in a trace until the function is gone, and `jax.make_jaxpr`, `jax.eval_shape` and a new
+    `jax.jit` each look for nothing that was found before: a network that lives on gathered another record with every
+    question. Asked through this, it is traced once for each kind of arguments.
+    """
+    if type(function).__eq__ is not object.__eq__:  # equal ones are looked up as one, and one may go before the other
+        return jax.jit(function)
+    try:
+        known = _JITTED.get(function)
+    except TypeError:  # something of which one cannot know when it is gone
+        return jax.jit(function)
+    if known is None:
+        alive = weakref.ref(function)  # else what is kept of it would keep it
+
+        def call(*args: Any) -> Any:
+            return cast(Any, alive())(*args)
+
+        call.__name__ = call.__qualname__ = getattr(function, "__name__", type(function).__name__)
+        known = _JITTED[function] = jax.jit(call)
+    return known
+
+
+def output_shapes(function: Callable[..., Any], *args: Any) -> Any:
+    """Returns the shapes and dtypes of what a function returns, as `jax.eval_shape` does, traced but once."""
+    return jax.eval_shape(jitted(function), *args)
+
+
 def statistics_of(apply: Apply) -> frozenset[str]:
     """The running statistics that a `Model` names; a plain function names none."""
     return apply.statistics if isinstance(apply, tuple) else frozenset()  # pyright: ignore[reportAttributeAccessIssue]
@@ -126,7 +159,7 @@ def equations(jaxpr: Jaxpr) -> Iterator[JaxprEqn]:
 
 def has_convolution(apply: Apply, params: Tree, x: Any) -> bool:
     """Whether a convolution stands anywhere in the network; vmapped over weights it becomes a slow grouped one."""
-    return convolves(jax.make_jaxpr(apply)(params, x).jaxpr)
+    return convolves(_jaxpr(apply, params, x).jaxpr)
 
 
 def convolves(jaxpr: Jaxpr) -> bool:
@@ -287,8 +320,16 @@ def _transparent(equation: JaxprEqn) -> ClosedJaxpr | None:
     return held if isinstance(held, ClosedJaxpr) else None
 
 
+def _jaxpr(apply: Apply, params: Tree, x: Any) -> ClosedJaxpr:
+    function = hashable(apply)
+    closed = jitted(function).trace(params, x).jaxpr
+    if len(closed.in_avals) > len(jax.tree.leaves((params, x))):  # it holds values of another trace
+        return jax.make_jaxpr(function)(params, x)
+    return closed
+
+
 def _output_bytes(apply: Apply, params: Tree, x: Any) -> list[int]:
-    jaxpr = jax.make_jaxpr(apply)(params, x).jaxpr
+    jaxpr = _jaxpr(apply, params, x).jaxpr
     return [_bytes(variable.aval) for equation in equations(jaxpr) for variable in equation.outvars]
 
 

@@ -37,6 +37,7 @@ from jaxtyping import Array, Float, Int, Num
 
 from .errors import ConfigError, DataError, ModelError, did_you_mean, first_line
 from .inputs import describe, shapes_of
+from .jaxprs import output_shapes
 from .trees import Tree
 
 _HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
@@ -139,12 +140,9 @@ class Normal:
     def log_likelihood(
         self, outputs: Float[Array, "batch ..."], targets: Num[Array, "batch ..."]
     ) -> Float[Array, " batch"]:
-        log_std = math.log(self.std) if self._log_std is None else self._log_std
-        residual = outputs - targets.reshape(outputs.shape).astype(outputs.dtype)
-        terms = _HALF_LOG_TWO_PI + log_std + 0.5 * jnp.square(residual * jnp.exp(-log_std))
-        return -terms.reshape(len(outputs), -1).sum(-1)
+        return _normal(outputs, math.log(self.std) if self._log_std is None else self._log_std, targets)
 
-    def moments(self, outputs: Float[Array, "..."]) -> tuple[Float[Array, "..."], Any]:
+    def moments(self, outputs: Float[Array, "batch ..."]) -> tuple[Float[Array, "batch ..."], float | Array]:
         """Mean and std of the targets."""
         return outputs, self.std
 
@@ -163,7 +161,7 @@ class Normal:
     def parameters(self) -> dict[str, float]:
         return {"log_std": math.log(self.std) if self._log_std is None else self._log_std}  # pyright: ignore
 
-    def at(self, parameters: Mapping[str, Any]) -> "Normal":
+    def at(self, parameters: Mapping[str, float | Array]) -> "Normal":
         log_std = parameters["log_std"]
         std = math.exp(log_std) if isinstance(log_std, int | float) else jnp.exp(log_std)
         return replace(self, std=std, _log_std=log_std)
@@ -197,12 +195,11 @@ class NormalHead:
     def log_likelihood(
         self, outputs: Float[Array, "batch ..."], targets: Num[Array, "batch ..."]
     ) -> Float[Array, " batch"]:
-        means, log_stds = self._parts(outputs)
-        residual = means - targets.reshape(means.shape).astype(means.dtype)
-        terms = _HALF_LOG_TWO_PI + log_stds + 0.5 * jnp.square(residual * jnp.exp(-log_stds))
-        return -terms.reshape(len(outputs), -1).sum(-1)
+        return _normal(*self._parts(outputs), targets)
 
-    def moments(self, outputs: Float[Array, "..."]) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+    def moments(
+        self, outputs: Float[Array, "batch ..."]
+    ) -> tuple[Float[Array, "batch ..."], Float[Array, "batch ..."]]:
         """Means and stds of the targets."""
         means, log_stds = self._parts(outputs)
         return means, jnp.exp(log_stds)
@@ -225,6 +222,13 @@ class NormalHead:
     def _parts(self, outputs: Float[Array, "..."]) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
         means, log_stds = jnp.split(jnp.asarray(outputs), 2, axis=-1)
         return means, jnp.logaddexp(log_stds, jnp.asarray(math.log(self.smallest), log_stds.dtype))
+
+
+def _normal(means: Array, log_stds: float | Array, targets: Array) -> Array:
+    """The log-density of normal distributions, summed over the outputs of every example."""
+    residual = means - targets.reshape(means.shape).astype(means.dtype)
+    terms = _HALF_LOG_TWO_PI + log_stds + 0.5 * jnp.square(residual * jnp.exp(-log_stds))
+    return -terms.reshape(len(means), -1).sum(-1)
 
 
 @dataclass(frozen=True)
@@ -332,7 +336,7 @@ def check_outputs(
     """
     x, y = data
     try:
-        outputs = jax.eval_shape(apply, params, shapes_of(x, 2))
+        outputs = output_shapes(apply, params, shapes_of(x, 2))
     except Exception as error:  # whatever a user's network raises while it is traced
         raise ModelError(f"{name} cannot be applied to inputs of shape {describe(x)}: {first_line(error)}") from error
     if not hasattr(outputs, "shape") or not outputs.shape or outputs.shape[0] != 2:

@@ -46,7 +46,8 @@ class Geodesic(eqx.Module):
 
     def __call__(self, tau: Scalar) -> Gaussian | LowRankGaussian | Samples:
         """The posterior at τ; exactly `start` at 0 and `end` at 1."""
-        return _between(self.start, self.end, _checked(tau))
+        # Of one type, whatever kind of number τ is: a program is compiled for each type. Under x64 0.1 is Python's.
+        return _between(self.start, self.end, jnp.asarray(_checked(tau), jnp.result_type(float)))
 
     def __repr__(self) -> str:
         return f"Geodesic(from {self.start} to {self.end})"
@@ -265,8 +266,7 @@ def _checked(tau: Scalar) -> Scalar:
 
 
 @jax.jit
-def _between(start: Gaussian, end: Gaussian, tau: Scalar) -> Gaussian:
-    tau = jnp.asarray(tau, jnp.result_type(float))  # float64 under x64, so that 0.1 is that of Python
+def _between(start: Gaussian, end: Gaussian, tau: Float[Array, ""]) -> Gaussian:
     return jax.tree.map(lambda a, b: _line(a, b, tau), start, end)
 
 

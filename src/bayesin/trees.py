@@ -143,6 +143,23 @@ def stacked(trees: Sequence[Tree]) -> Tree:
     return jax.tree.map(stack, *trees)
 
 
+def placed_as(leaf: Any, array: np.ndarray) -> Any:
+    """An array that takes the place of a leaf: numpy's, or JAX's on the leaf's devices, tied to them where that was.
+
+    A program is compiled anew for arrays that are tied to a device, as `device_put` ties them.
+
+    Example:
+        >>> placed_as(jax.numpy.zeros(2), np.ones(2, np.float32)).committed
+        False
+    """
+    if not isinstance(leaf, jax.Array):
+        return array
+    if leaf.committed:
+        return jax.device_put(array, leaf.sharding)
+    with jax.default_device(next(iter(leaf.devices()))):
+        return jax.numpy.asarray(array)
+
+
 def common_dtype(*values: Any) -> Any:
     """The dtype that holds the numbers of all these arrays or dtypes.
 

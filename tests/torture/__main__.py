@@ -16,15 +16,15 @@ from . import commands, disk, edits, files, guided, inject, kill, load, same, sc
 from .common import Rows, Tally, dump, import_everything, in_forks
 from .verbs import INJECTED, JOBS
 
-# Fault -> (function, tries at count 100), the longest first, so that none is left alone at the end.
+# Fault -> (function, tries at count 100); long pieces first, so that none is left alone at the end.
 FAULTS: dict[str, tuple[Callable[[int, Path], list[Tally]], int]] = {
-    **{f"inject {name}": (partial(inject.inject, names=(name,)), 100) for name in INJECTED},
     "load": (load.load, 100),
     "commands": (commands.commands, 1),
     **{f"kill {name}": (partial(kill.kill, jobs=(name,)), -(-100 // len(JOBS))) for name in JOBS},
     "guided": (guided.guided, 1000),
     "surroundings": (surroundings.surroundings, 1),
     "disk": (disk.disk, 8),
+    **{f"inject {name}": (partial(inject.inject, names=(name,)), 100) for name in INJECTED},
     "ten": (together.ten_on_one_campaign, 1),
     "files": (files.fuzz, 1000),
     "edits": (edits.edits, 32_000),

@@ -80,6 +80,10 @@ class Child:
 def import_everything() -> None:
     """Imports what verbs import on their way, so that forks begin with work; JAX is imported and not started."""
     import flax.nnx  # noqa: F401
+    import fontTools.subset  # noqa: F401
+    import matplotlib.backends.backend_pdf
+    import matplotlib.backends.backend_svg
+    import matplotlib.figure  # noqa: F401
     import optax  # noqa: F401
     import orbax.checkpoint  # noqa: F401
 

@@ -16,7 +16,9 @@ import copy
 import ctypes
 import errno
 import faulthandler
+import functools
 import hashlib
+import io
 import json
 import os
 import re
@@ -25,7 +27,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 from .common import Child, Tally, contents, differences, dump, foreign, import_everything, in_forks, whole
@@ -70,7 +71,7 @@ def _inside(count: int, scratch: Path, names: list[str]) -> list[dict]:
     import_everything()
     given = prepare_injected(scratch, names)
     with mirror(given):
-        work = {name: partial(_one, name, count, given, scratch / name.replace(" ", "-")) for name in names}
+        work = {name: functools.partial(_one, name, count, given, scratch / name.replace(" ", "-")) for name in names}
         return [row for _, rows in in_forks(work, scratch, jobs=1) for row in rows]
 
 
@@ -85,8 +86,9 @@ def _one(name: str, count: int, given: Path, scratch: Path) -> list[Tally]:
 
 
 def _remember() -> None:
-    """Keeps what a verb makes of its flags, and the data and networks of its runs, for all tries."""
+    """Keeps what a verb makes of its flags, the data and networks of its runs, and its figures, for all tries."""
     import bayesin.cli.main as cli
+    import bayesin.lab.papers.rossi2023.kl as kl
     import bayesin.lab.runs  # noqa: F401
 
     runs = sys.modules["bayesin.lab.runs.run"]
@@ -104,6 +106,30 @@ def _remember() -> None:
         return prepared[config.hash]
 
     cli._parse, runs._prepare = parse_once, prepare_once
+    _remember_figures()
+    kl._recovered = functools.cache(kl._recovered)
+
+
+def _remember_figures() -> None:
+    """A figure that looks like an earlier one is its PDF and its PNG, too; these take longest of all in a page."""
+    from matplotlib.figure import Figure
+
+    draw, drawn = Figure.savefig, {}
+
+    def draw_once(figure, file, **flags):
+        kind, looks = flags["format"], getattr(figure, "looks", None)
+        content = drawn.get((kind, looks))
+        if content is None:
+            buffer = io.BytesIO()
+            draw(figure, buffer, **flags)
+            content = buffer.getvalue()
+            if kind == "svg":
+                figure.looks = content
+            elif looks is not None:
+                drawn[kind, looks] = content
+        file.write(content)
+
+    Figure.savefig = draw_once
 
 
 class _Tries:

@@ -12,6 +12,7 @@ from ..data import Dataset, load
 from ..errors import ConfigError
 from ..evaluation import ClassPredictive, Predictive, fit_temperature, predict
 from ..inputs import Inputs
+from ..jaxprs import output_shapes
 from ..json_files import plain, write_json
 from ..lab.report import SCORE_NAMES, EvaluationReport, page_files, shown, write_evaluation_report
 from ..lab.runs import Clock, ModelChoice, PosteriorFile, dataset_of, find_posterior, likelihood_of_file, model_of
@@ -121,7 +122,7 @@ CALIBRATED = ", calibrated"
 
 
 def _like(model: Model) -> Any:
-    return jax.eval_shape(model.init, jax.random.key(0))
+    return output_shapes(model.init, jax.random.key(0))
 
 
 def _calibrated(predictions: dict[str, Predictive], y: np.ndarray) -> tuple[dict[str, Predictive], np.ndarray]:

@@ -17,7 +17,7 @@ from ..data import NAMES, SOURCES, Normalise, load
 from ..errors import ConfigError, InconclusiveWarning, LeftBehindWarning, did_you_mean
 from ..files import write_bytes
 from ..inputs import shapes_of
-from ..jaxprs import order_of_use
+from ..jaxprs import order_of_use, output_shapes
 from ..json_files import write_json
 from ..models import WIDTHS, Loaded, build, example_input
 from ..models import load as load_model
@@ -140,7 +140,7 @@ class Explain(Common):
             )
         shape, classes = self._shape_of_data()
         model = build(self.model, shape, classes, width=self.width, depth=self.depth, norm=self.norm)
-        params = jax.eval_shape(model.init, key)  # shapes are enough, and `verify` draws its own values
+        params = output_shapes(model.init, key)  # shapes are enough, and `verify` draws its own values
         return Loaded(model.apply, params, example_input(shape), self.model)
 
     def _example(self, name: str) -> Any:

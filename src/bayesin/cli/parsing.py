@@ -7,6 +7,7 @@ refusal is explained here from the same declarations, in one line, with the near
 import ast
 import contextlib
 import dataclasses
+import functools
 import inspect
 import io
 import textwrap
@@ -57,10 +58,10 @@ def parse(name: str, verb: type, example: str, argv: list[str]) -> Any:
         ConfigError: an unknown flag, a value of the wrong type, something missing.
     """
     try:
-        presented = _presented(verb)
+        presented, grouped = _for_tyro(verb)
         with contextlib.redirect_stderr(io.StringIO()):
             given = tyro.cli(
-                _in_groups(presented),
+                grouped,
                 prog=f"bayesin {name}",
                 args=argv,
                 description=f"{inspect.cleandoc(verb.__doc__ or '')}\n\nExample: {example}",
@@ -201,6 +202,13 @@ def _presented(verb: type) -> type:
     made = dataclasses.make_dataclass(verb.__name__, fields, bases=(verb,), frozen=True)
     made.__module__ = verb.__module__
     return made
+
+
+@functools.cache  # tyro keeps what it read of every class, however often the same one is made
+def _for_tyro(verb: type) -> tuple[type, type]:
+    """A verb as it is presented, and as tyro is given it."""
+    presented = _presented(verb)
+    return presented, _in_groups(presented)
 
 
 def _in_groups(presented: type) -> type:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from ..errors import ConfigError
-from ..lab.campaign import Event, Task, task_status, topological_order
+from ..lab.campaign import Event, Task, status_of, topological_order
 from ..lab.papers import CATALOGUE, SCALES, choose_tasks, find, read_reproduction, reproduce, write_reproduction
 from .main import Common
 from .output import Output
@@ -101,7 +101,7 @@ class Reproduce(Common):
 
     def _one(self, name: str, tasks: Sequence[Task], out: Output) -> dict[str, Any]:
         figure = CATALOGUE[name]
-        left = sum(task_status(self.runs / task.name).state != "done" for task in tasks)
+        left = sum(status_of(task, self.runs).state != "done" for task in tasks)
         where = "one H200" if self.scale == "paper" else "two cores"
         whole = f"about {figure.minutes[self.scale]:g} minutes for the whole figure on {where}"
         out.line(f"{name} ({self.scale}): {figure.claim}; {left} of {len(tasks)} tasks to do, {whole}")
@@ -154,7 +154,7 @@ def _show_list(out: Output, runs: Path) -> dict[str, Any]:
         done = {}
         for scale in SCALES:
             tasks = topological_order(entry.tasks(scale))
-            done[scale] = (sum(task_status(runs / task.name).state == "done" for task in tasks), len(tasks))
+            done[scale] = (sum(status_of(task, runs).state == "done" for task in tasks), len(tasks))
         costs = " / ".join(f"{entry.minutes[scale]:g}" for scale in SCALES)
         rows.append([name, entry.claim, costs, "  ".join(f"{made}/{count}" for made, count in done.values())])
         listed.append(

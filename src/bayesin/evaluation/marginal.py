@@ -17,9 +17,8 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Shaped
 
-from ..chunks import Chunks
 from ..errors import ConfigError
-from ..inputs import ExampleInputs, Inputs, take
+from ..inputs import Chunks, ExampleInputs, Inputs, take
 from ..jaxprs import Apply
 from ..likelihoods import Likelihood, LikelihoodLike, as_likelihood
 from ..paths import Mixture, as_gaussian

@@ -19,12 +19,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.dtypes import canonicalize_dtype
 from jaxtyping import Array, Float
 
-from ..chunks import Chunks, cut
 from ..errors import ConfigError, DataError, PosteriorError
 from ..inference import Fit
-from ..inputs import ExampleInputs, check_whole, count_of, without_bytes
+from ..inputs import Chunks, ExampleInputs, check_whole, count_of, cut, without_bytes
 from ..jaxprs import Apply, hashable
 from ..likelihoods import Categorical, Likelihood, LikelihoodLike, Normal, as_likelihood, check_outputs
 from ..paths import Mixture, as_gaussian, is_point
@@ -231,8 +231,15 @@ def _predict_reals(posterior: Any, data: Prepared, key: PRNGKey | None, samples:
     outputs = outputs_of_draws(drawn, key, data.chunks.x, apply=data.apply, samples=samples, draws=draws)
     outputs = outputs[:, : data.count]
     _check_finite(outputs)
-    moments = data.likelihood.moments(outputs)  # pyright: ignore[reportAttributeAccessIssue]
+    # A likelihood has outputs batch first, as everywhere: draws count as more examples.
+    batch = outputs.reshape(-1, *outputs.shape[2:])
+    moments = data.likelihood.moments(batch)  # pyright: ignore[reportAttributeAccessIssue]
     means, stds = np.broadcast_arrays(*(np.asarray(part, np.float64) for part in moments))
+    if means.shape[:1] != batch.shape[:1]:
+        raise DataError(
+            f"moments(outputs) returns shapes {' and '.join(str(np.shape(part)) for part in moments)} for outputs "
+            f"{tuple(batch.shape)}; a mean and a std of every target are needed, batch first"
+        )
     means, stds = (part.reshape(samples, data.count, -1) for part in (means, stds))
     return RealPredictive(means, stds, np.full(samples, 1 / samples))
 
@@ -389,9 +396,13 @@ def _shapes(posterior: Posterior | Mixture | Tree) -> Tree:
     if isinstance(posterior, Mixture):
         return _shapes(posterior.first)
     if isinstance(posterior, Samples):
-        return jax.eval_shape(lambda params: jax.tree.map(lambda leaf: leaf[0], params), posterior.params)
-    mean = posterior.mean if is_posterior(posterior) else as_gaussian(posterior).mean
-    return jax.eval_shape(lambda params: params, mean)
+        return _shapes_of(posterior.params, 1)
+    return _shapes_of(posterior.mean if is_posterior(posterior) else as_gaussian(posterior).mean, 0)
+
+
+def _shapes_of(tree: Tree, first: int) -> Tree:
+    """The shapes of a tree from that axis on, in types that JAX computes in."""
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[first:], canonicalize_dtype(leaf.dtype)), tree)
 
 
 def _checked_data(data: Data) -> Data:

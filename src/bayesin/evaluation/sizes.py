@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from ..inputs import Inputs, count_of, shapes_of, take
-from ..jaxprs import Apply, activation_bytes, has_convolution
+from ..jaxprs import Apply, activation_bytes, has_convolution, jitted
 from ..trees import Tree
 
 ACTIVATION_BUDGET = {"cpu": 256 << 20, "other": 2 << 30}  # bytes
@@ -65,7 +65,7 @@ def estimate_seconds(apply: Apply, params: Tree, x: Inputs, *, samples: int, tau
         True
     """
     passes = count_of(x) * samples * taus
-    function = jax.jit(apply)
+    function = jitted(apply)
     size = min(count_of(x), choose_sizes(apply, params, x, samples).examples)
     cost = function.lower(params, shapes_of(x, size)).cost_analysis() or {}
     rough = float(cost.get("flops", 0.0)) / size * passes / ROUGH_RATE[_kind()]  # pyright: ignore

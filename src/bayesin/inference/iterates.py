@@ -67,6 +67,12 @@ def keep_iterates(
     return optax.GradientTransformation(init, update)  # pyright: ignore[reportArgumentType]
 
 
+def path_alone(config: Any) -> Any:
+    """The settings of what is descended along, without those of what is descended: of all problems, so that they may
+    be the key of an optimiser that is kept. One that is made anew is another program to JAX, compiled again."""
+    return replace(config, prior=None, likelihood="categorical", learn_noise=False)
+
+
 def with_optimiser(config: Any, optimiser: optax.GradientTransformation) -> Any:
     """The settings with an optimiser that brings its own rate; those that then mean nothing are at their defaults."""
     idle = ("learning_rate", "schedule", "warmup", "momentum", "clip")

@@ -18,7 +18,8 @@ References: Welling and Teh 2011; Chen et al. 2014; Zhang et al. 2020 (cycles).
 import dataclasses
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,7 +35,7 @@ from ..posteriors import Samples
 from .chain_diagnostics import PROBED, diagnose_fit, warn_unmixed
 from .fit import Fit, Progress, Trace
 from .flat_parameters import FlatLayout
-from .iterates import Iterates, keep_iterates, with_optimiser
+from .iterates import Iterates, keep_iterates, path_alone, with_optimiser
 from .recalibrate import with_own_statistics
 from .settings import Training, check_arguments, is_finite, is_whole, likelihood_of, require
 from .training_loop import Trained, learned_likelihoods, train
@@ -122,9 +123,11 @@ def fit_sgmcmc(
     arrays = training_arrays(data, likelihood)
     one = dataclasses.replace(config, members=1)
     chains: list[Trained] = []
+    sampling = _sampling(path_alone(config), count_of(arrays.x))
     for chain in range(config.chains):
         own = jax.random.fold_in(key, chain)
-        optimiser = _sampling(config, count_of(arrays.x), jax.random.fold_in(own, NOISE))
+        words = np.asarray(jax.random.key_data(jax.random.fold_in(own, NOISE)))
+        optimiser = sampling._replace(init=_Start(sampling.init, tuple(words.tolist())))
         problem = Problem(model, arrays, (with_optimiser(one, optimiser),), (1.0,), gaussian=False)
         place = None if checkpoint is None else Path(checkpoint) / f"chain-{chain}"
         chains.append(train(own, problem, checkpoint=place, on_progress=_told(on_progress, chain, config.chains)))
@@ -141,7 +144,21 @@ def fit_sgmcmc(
     return Fit((samples,), _trace(chains), config, likelihoods, memory, mixing=mixing, statistics=model.statistics)
 
 
-def _sampling(config: SGMCMC, examples: int, key: jax.Array) -> optax.GradientTransformation:
+@dataclass(frozen=True)
+class _Start:
+    """The state before the first step, with a chain's own noise; equal for all chains, which are one program."""
+
+    init: Callable[[Any], Any]
+    words: tuple[int, ...] = field(compare=False)  # of the key of the noise
+
+    def __call__(self, variables: Any) -> Iterates:
+        state = self.init(variables)
+        step, velocity, _ = state.inner
+        return state._replace(inner=(step, velocity, jnp.array(self.words, jnp.uint32)))
+
+
+@lru_cache(maxsize=16)
+def _sampling(config: SGMCMC, examples: int) -> optax.GradientTransformation:
     steps = config.epochs * (examples // min(config.batch, examples))
     cycle = math.ceil(steps / config.cycles) if config.cycles else steps
     quiet = int((config.explore if config.cycles else config.burn_in) * cycle)
@@ -158,28 +175,27 @@ def _sampling(config: SGMCMC, examples: int, key: jax.Array) -> optax.GradientTr
         return (place >= 0) & (place % every == every - 1) & (place // every < each)
 
     return keep_iterates(
-        _dynamics(config, examples, key, cycle, quiet),
+        _dynamics(config, examples, cycle, quiet),
         size=config.samples,
         due=due,
         entry=lambda weights, mean: weights,
     )
 
 
-def _dynamics(config: SGMCMC, examples: int, key: jax.Array, cycle: int, quiet: int) -> optax.GradientTransformation:
-    """The update of one step; the state is its number and the velocity."""
-    words = np.asarray(jax.random.key_data(key))
+def _dynamics(config: SGMCMC, examples: int, cycle: int, quiet: int) -> optax.GradientTransformation:
+    """The update of one step; the state is its number, the velocity and the noise's key, which `_Start` brings."""
 
     def init(variables: Any) -> Any:
-        return jnp.zeros((), jnp.int32), jnp.zeros_like(variables["mean"])
+        return jnp.zeros((), jnp.int32), jnp.zeros_like(variables["mean"]), None
 
     def update(gradients: Any, state: Any, variables: Any = None) -> tuple[Any, Any]:
-        step, velocity = state
+        step, velocity, words = state
         place = (step % cycle).astype(jnp.float32)
         shape = 0.5 * (1 + jnp.cos(jnp.pi * place / cycle)) if config.cycles else jnp.float32(1)
         size = config.step_size * shape
         noisy = (step % cycle >= quiet) if config.cycles else True
         slope = examples * gradients["mean"]  # the loop's loss is per example
-        noise = jax.random.normal(jax.random.fold_in(jax.random.wrap_key_data(jnp.asarray(words)), step), slope.shape)
+        noise = jax.random.normal(jax.random.fold_in(jax.random.wrap_key_data(words), step), slope.shape)
         heat = jnp.where(noisy, config.temperature, 0.0).astype(jnp.float32)
         if config.kernel == "sgld":
             move = -0.5 * size * slope + jnp.sqrt(size * heat) * noise
@@ -188,7 +204,7 @@ def _dynamics(config: SGMCMC, examples: int, key: jax.Array, cycle: int, quiet: 
             velocity = kept * velocity - size * slope + jnp.sqrt(2 * config.friction * size * heat) * noise
             move = velocity
         others = jax.tree.map(jnp.zeros_like, gradients)
-        return others | {"mean": move}, (step + 1, velocity)
+        return others | {"mean": move}, (step + 1, velocity, words)
 
     return optax.GradientTransformation(init, update)  # pyright: ignore[reportArgumentType]
 

@@ -11,6 +11,7 @@ Reference: Maddox et al. 2019.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import jax
@@ -24,7 +25,7 @@ from ..models import Model
 from ..posteriors import FactorGaussian
 from .fit import Fit, Progress
 from .flat_parameters import FlatLayout
-from .iterates import Iterates, keep_iterates, with_optimiser
+from .iterates import Iterates, keep_iterates, path_alone, with_optimiser
 from .recalibrate import with_own_statistics
 from .settings import Training, check_arguments, is_finite, is_whole, likelihood_of, require
 from .training_loop import learned_likelihoods, train
@@ -96,7 +97,7 @@ def fit_swag(
     check_arguments("fit_swag", key, model, config, SWAG)
     likelihood = likelihood_of(config)
     arrays = training_arrays(data, likelihood)
-    collecting = with_optimiser(config, _collecting(config, count_of(arrays.x)))
+    collecting = with_optimiser(config, _collecting(path_alone(config), count_of(arrays.x)))
     problem = Problem(model, arrays, (collecting,), (1.0,), gaussian=False)
     trained = train(key, problem, checkpoint=checkpoint, on_progress=on_progress)
     states = [jax.tree.map(lambda leaf, at=i: leaf[at], trained.states) for i in range(config.members)]
@@ -120,6 +121,7 @@ def fit_swag(
     )
 
 
+@lru_cache(maxsize=16)
 def _collecting(config: SWAG, examples: int) -> optax.GradientTransformation:
     """The optimiser, its two rates, and the record of its iterates."""
     if not isinstance(config.optimiser, str):

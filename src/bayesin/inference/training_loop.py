@@ -20,7 +20,7 @@ import optax
 
 from ..errors import TrainingError
 from ..inputs import shapes_of
-from ..jaxprs import has_convolution
+from ..jaxprs import has_convolution, jitted
 from ..likelihoods import Likelihood, with_parameters
 from ..store import Checkpoints, Resumed, checksum, key_numbers
 from .fit import Memory, Progress, Trace, trace_of
@@ -264,9 +264,9 @@ def _identity(settings: Training, prepared: Prepared) -> dict[str, Any]:
         fields["prior"] = checksum(prepared.shared.centre, prepared.shared.variance)
     if own_optimiser:
         state = prepared.states[0]
-        update = jax.make_jaxpr(prepared.plan.transformation.update)
+        update = jitted(prepared.plan.transformation.update)
         with jax.numpy_dtype_promotion("standard"):  # optax mixes counters and fractions
-            program = update(state.variables, state.optimiser, state.variables)
+            program = update.trace(state.variables, state.optimiser, state.variables).jaxpr
         text = re.sub("0x[0-9a-f]+", "", str(program))  # addresses differ from process to process
         fields["optimiser"] = [zlib.crc32(text.encode()), checksum(*program.consts)]
     return fields

@@ -33,7 +33,7 @@ from ..errors import ConfigError, PosteriorError
 from ..posteriors import Gaussian, Posterior, Samples, is_posterior
 from ..randomness import PRNGKey, check_key
 from ..symmetry import Layout, Perms, PermutationSpec, Signs, gather
-from ..trees import Tree
+from ..trees import Tree, placed_as
 from .costs import (
     Cost,
     CostLike,
@@ -456,4 +456,4 @@ def _average_leaf(*leaves: np.ndarray | jax.Array) -> np.ndarray | jax.Array:
     for leaf in leaves:
         total += np.asarray(leaf)
     mean = (total / len(leaves)).astype(first.dtype)
-    return jax.device_put(mean, leaves[0].sharding) if isinstance(leaves[0], jax.Array) else mean
+    return placed_as(leaves[0], mean)

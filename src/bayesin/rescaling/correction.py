@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ..jaxprs import Apply, evaluate, follow
+from ..jaxprs import Apply, evaluate, follow, output_shapes
 from ..paths import as_gaussian
 from ..posteriors import Gaussian
 from ..symmetry import Factor, PermutationSpec, Site, find_sites, groups_without_map
@@ -42,7 +42,7 @@ class Corrected:
             return outputs
 
         flat = follow(self.network, inner, x, [*jax.tree.leaves(inner), *jax.tree.leaves(x)], step)
-        return jax.tree.unflatten(jax.tree.structure(jax.eval_shape(self.network, inner, x)), flat)
+        return jax.tree.unflatten(jax.tree.structure(output_shapes(self.network, inner, x)), flat)
 
     def posterior(self, inner: Gaussian, sizes: dict[str, int]) -> Gaussian:
         """The posterior of the network with maps that change nothing, which are certain."""

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 
 from ..errors import PosteriorError
 from ..inputs import count_of, take
-from ..jaxprs import Apply, in_precision
+from ..jaxprs import Apply, in_precision, output_shapes
 from ..likelihoods import Categorical, Likelihood
 from ..matching import draws_of
 from ..posteriors import Gaussian
@@ -64,7 +64,7 @@ class LabelFit:
         if not isinstance(labels, np.ndarray):
             self.labels: Any = [_predicted(end, network, self.program) for end in labels]
         else:
-            outputs = jax.eval_shape(network.apply, network.params, take(network.x, slice(1)))
+            outputs = output_shapes(network.apply, network.params, take(network.x, slice(1)))
             self.labels = jax.nn.one_hot(labels, outputs.shape[-1]) if soft else jnp.asarray(labels)
 
     def fit(self, point: Gaussian, spreads: list[Array], tau: float) -> Maps:

@@ -9,11 +9,10 @@ import warnings
 from dataclasses import replace
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
 from ..errors import LeftBehindWarning
-from ..jaxprs import Apply
+from ..jaxprs import Apply, output_shapes
 from ..symmetry import Axis, Factor, PermutationSpec, discover
 from ..trees import Tree
 
@@ -22,7 +21,7 @@ OUTPUTS = "outputs"  # the name of their group
 
 def with_outputs(spec: PermutationSpec, apply: Apply, params: Tree, x: Any) -> PermutationSpec:
     """Returns the spec with the outputs as a group; as it is where they are tied to other units or to inputs."""
-    found = jax.eval_shape(apply, params, x)
+    found = output_shapes(apply, params, x)
     if not hasattr(found, "shape") or found.ndim < 2 or not jnp.issubdtype(found.dtype, jnp.floating):
         return spec
     with warnings.catch_warnings():

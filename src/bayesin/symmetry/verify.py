@@ -25,7 +25,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import ConfigError, InconclusiveWarning, ModelError, SpecError, SymmetryError
-from ..jaxprs import Apply, check_arrays, coarsest_eps, convolves, hashable, trace
+from ..inputs import Inputs
+from ..jaxprs import Apply, check_arrays, coarsest_eps, convolves, hashable, jitted, trace
 from ..randomness import check_key, generator
 from ..trees import Tree, flatten, map_with_path
 from .diagnose import diagnose
@@ -51,7 +52,7 @@ TINY = 1e-3  # share of the largest entry of all below which a leaf of the outpu
 def verify(
     apply: Apply,
     params: Tree,
-    x: Any,
+    x: Inputs,
     spec: PermutationSpec,
     *,
     key: jax.Array,
@@ -123,7 +124,7 @@ def verify(
     return worst
 
 
-def check_same_function(apply: Apply, before: Tree, after: Tree, x: Any) -> float:
+def check_same_function(apply: Apply, before: Tree, after: Tree, x: Inputs) -> float:
     """Returns by how much the outputs on `x` differ between two sets of parameters, relative to the largest.
 
     The check after units were moved: both compute one function, up to the rounding of sums in another order. Where
@@ -144,7 +145,8 @@ def check_same_function(apply: Apply, before: Tree, after: Tree, x: Any) -> floa
     """
     with jax.default_matmul_precision("highest"):
         eps = coarsest_eps(trace(apply, before, x).jaxpr) or float(jnp.finfo(jnp.float32).eps)
-        run = jax.jit(hashable(apply))
+        function = hashable(apply)
+        run = jitted(function)
         outputs = [[widened(np.asarray(leaf)) for leaf in jax.tree.leaves(run(tree, x))] for tree in (before, after)]
     if any(np.isnan(leaf).any() for leaf in outputs[0]):
         raise ModelError("the output holds NaN before any unit is moved; nothing can be compared")
@@ -196,7 +198,7 @@ class DoublePrecisionApply:
         self.eps = coarsest_eps(jaxpr.jaxpr) or float(jnp.finfo(jnp.float32).eps)
         self.convolves = convolves(jaxpr.jaxpr)
         self.in_single = partial(DoublePrecisionApply, apply, params, x, double=False)
-        self._apply = jax.jit(hashable(apply))
+        self._network = hashable(apply)
 
     def prepared(self, tree: Tree) -> Tree:
         """Returns parameters or inputs on the device, in the precision in which the model runs."""
@@ -206,7 +208,7 @@ class DoublePrecisionApply:
     def __call__(self, params: Tree, x: Any) -> list[np.ndarray]:
         """Returns the leaves of the output, of prepared parameters and inputs, in double precision."""
         with self.precision():
-            return [widened(np.asarray(leaf)) for leaf in jax.tree.leaves(self._apply(params, x))]
+            return [widened(np.asarray(leaf)) for leaf in jax.tree.leaves(jitted(self._network)(params, x))]
 
     @contextmanager
     def precision(self):

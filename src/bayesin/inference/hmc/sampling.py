@@ -20,9 +20,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...chunks import cut
 from ...errors import ConfigError, ModelError, TrainingError
-from ...inputs import Inputs, count_of, take
+from ...inputs import Inputs, count_of, cut, take
 from ...jaxprs import hashable
 from ...likelihoods import Likelihood, is_learned
 from ...models import Model, has_training_mode
@@ -345,13 +344,12 @@ def _positions(model: Model, keys: jax.Array, start: Tree | None) -> Tree:
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *params)
     if start is None:
         return stacked
-    start = jax.tree.map(
-        lambda leaf, like: jnp.broadcast_to(leaf, (len(keys), *like.shape)) if jnp.ndim(leaf) == like.ndim else leaf,
-        start,
-        params[0],
-    )
-    check_same_structure(stacked, start, "the model's parameters (leading axis: chains) and the start")
-    return jax.tree.map(jnp.asarray, start)
+    given = flatten(start)
+    for path, like in flatten(params[0]).items():
+        if path in given and jnp.ndim(given[path]) == like.ndim:  # of one network: where all chains start
+            given[path] = jnp.broadcast_to(given[path], (len(keys), *like.shape))
+    check_same_structure(stacked, unflatten(given), "the model's parameters (leading axis: chains) and the start")
+    return map_with_path(lambda path, _: jnp.asarray(given[path]), stacked)
 
 
 def _checked(states: ChainStates) -> ChainStates:

@@ -23,8 +23,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import JaxprEqn
 
-from ...chunks import Chunks
-from ...jaxprs import Apply, evaluate, interpret, trace
+from ...inputs import Chunks
+from ...jaxprs import Apply, evaluate, interpret, output_shapes, trace
 from ...trees import Tree
 
 # Of weights and of slopes, for the bits that the precision has.
@@ -119,7 +119,7 @@ def apply_to_whole(apply: Apply, params: Tree, x: WholeInputs, precision: str, m
     like = jax.ShapeDtypeStruct(x.counts.shape, jnp.float32)
     closed = trace(apply, params, like)
     outputs = interpret(closed.jaxpr, closed.consts, [*jax.tree.leaves(params), x], step)
-    shape = jax.eval_shape(apply, params, like)
+    shape = output_shapes(apply, params, like)
     return jax.tree.unflatten(jax.tree.structure(shape), outputs)
 
 

@@ -9,6 +9,7 @@ from .local_engine import run_local as run_local
 from .perform import TaskStatus as TaskStatus
 from .perform import as_seconds as as_seconds
 from .perform import perform as perform
+from .perform import status_of as status_of
 from .perform import task_status as task_status
 from .ray_engine import run_ray as run_ray
 from .run_folders import RunFolder as RunFolder

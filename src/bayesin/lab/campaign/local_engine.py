@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .perform import TaskStatus, perform, task_status
+from .perform import TaskStatus, perform, status_of
 from .run_tasks import TrainTask, packs, train_together
 from .task import Task, TaskContext, topological_order
 
@@ -73,7 +73,7 @@ def run_local(
             progress.stopped = True
             pool.shutdown(wait=True, cancel_futures=True)
             raise
-    return {task.name: task_status(context.runs / task.name) for task in todo}
+    return {task.name: status_of(task, context.runs) for task in todo}
 
 
 class _Progress:
@@ -107,7 +107,7 @@ class _Progress:
 def _train(pack: list[TrainTask], context: TaskContext, progress: _Progress) -> None:
     if progress.late:
         return
-    waiting = [task for task in pack if task_status(context.runs / task.name, thorough=True).state != "done"]
+    waiting = [task for task in pack if status_of(task, context.runs, thorough=True).state != "done"]
     progress.begin(waiting[0].title if waiting else pack[0].title)
     if len(waiting) > 1:
         # What stops one stops all; then each is run alone below, and the failure finds its owner.

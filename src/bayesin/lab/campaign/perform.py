@@ -43,6 +43,8 @@ def perform(task: Task, context: TaskContext) -> TaskStatus:
     A task whose needs have failed fails with them. Two processes never do the same one: the second waits.
     """
     folder = context.runs / task.name
+    if foreign := _foreign(task, folder):
+        return foreign
     if (status := task_status(folder, thorough=True)).state == "done":  # whatever became of its needs
         _remove_stale_lock(folder / LOCK)
         return status
@@ -62,6 +64,21 @@ def _remove_stale_lock(lock: Path) -> None:
     if lock.is_file() and not is_locked(lock):
         with suppress(BayesinError), locked(lock):
             pass  # it goes on leaving
+
+
+def status_of(task: Task, runs: Path, *, thorough: bool = False) -> TaskStatus:
+    """How a task stands; one whose folder holds what came of another has failed."""
+    return _foreign(task, runs / task.name) or task_status(runs / task.name, thorough=thorough)
+
+
+def _foreign(task: Task, folder: Path) -> TaskStatus | None:
+    """The failure of a task in whose folder another's results are: copied or renamed, they are not its own."""
+    with suppress(BayesinError):  # nothing there, or damaged, which others say
+        content = read_json(folder / "config.json", dict)
+        if not task.is_described_by(content):
+            what = content.get("title", "a run with other settings")
+            return TaskStatus("failed", error=f"{folder} holds another task's results ({what}); move them away")
+    return None
 
 
 def task_status(folder: Path, *, thorough: bool = False) -> TaskStatus:
@@ -95,7 +112,7 @@ def as_seconds(value: Any) -> float | None:
 def _perform_and_record(task: Task, folder: Path, context: TaskContext) -> TaskStatus:
     began = time.perf_counter()
     record = {"status": "running", "started": now()} | provenance()
-    write_json(folder / "config.json", {"title": task.title} | task.to_json())
+    write_json(folder / "config.json", task.described())
     write_json(folder / "provenance.json", record)
     try:
         _check_needs(task, context)
@@ -148,7 +165,7 @@ def _numbers(folder: Path, record: dict[str, Any], thorough: bool) -> dict[str, 
 
 def _check_needs(task: Task, context: TaskContext) -> None:
     for need in task.needs:
-        status = task_status(context.runs / need.name)
+        status = status_of(need, context.runs)
         if status.state != "done":
             why = f"failed: {status.error}" if status.state == "failed" else "is not done"
             raise UnmetNeed(f"needs {need.title}, which {why}")

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from ...errors import ConfigError, first_line
 from .local_engine import Event
-from .perform import TaskStatus, perform, task_status
+from .perform import TaskStatus, perform, status_of
 from .task import Task, TaskContext, topological_order
 
 RETRIES = 5  # of lost workers, for each task
@@ -43,10 +43,10 @@ def run_ray(
     """
     todo = topological_order(tasks)
     runs = Path(runs).resolve()
-    left = [task for task in todo if task_status(runs / task.name, thorough=True).state != "done"]
+    left = [task for task in todo if status_of(task, runs, thorough=True).state != "done"]
     if left:
         _run(left, len(todo), runs, _connected(address), _text(root), on_event)
-    return {task.name: task_status(runs / task.name) for task in todo}
+    return {task.name: status_of(task, runs) for task in todo}
 
 
 def _run(

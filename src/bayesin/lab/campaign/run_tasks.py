@@ -53,6 +53,14 @@ class TrainTask(Task):
     def resources(self) -> Resources:
         return Resources(cpus=2, gpus=1, memory=8 << 30)
 
+    def is_described_by(self, content: dict[str, Any]) -> bool:
+        found, mine = RunConfig.from_json(content, "config.json"), self.config
+        if mine.data_content is None:  # not looked at yet; the run itself compares it
+            found = dataclasses.replace(found, data_content=None)
+        if mine.model_content is None:
+            found = dataclasses.replace(found, model_content=None)
+        return found.hash == mine.hash
+
     def perform(self, folder: Path, context: TaskContext) -> dict[str, Any]:
         prepared = context.prepared(self.config)
         return run(self.config, folder, prepared=prepared, wait=True, on_progress=_teller(context)).results

@@ -144,6 +144,14 @@ class Task(ABC):
         """The name of its folder."""
         return f"{self.kind}-{self.hash}"
 
+    def described(self) -> dict[str, Any]:
+        """What stands in the `config.json` of its folder."""
+        return {"title": self.title, "name": self.name} | self.to_json()
+
+    def is_described_by(self, content: dict[str, Any]) -> bool:
+        """Whether the `config.json` of a folder is that of this task; an early one names none."""
+        return content.get("name", self.name) == self.name
+
 
 def topological_order(tasks: Iterable[Task]) -> list[Task]:
     """Returns the tasks and all that they need, each once, needs first."""

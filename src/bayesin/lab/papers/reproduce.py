@@ -15,7 +15,7 @@ from ..campaign import (
     as_seconds,
     run_local,
     run_ray,
-    task_status,
+    status_of,
     topological_order,
     write_ledger,
 )
@@ -77,7 +77,7 @@ def reproduce(
     else:
         seconds = None if minutes is None else 60 * minutes
         run_local(chosen, runs, root=root, workers=workers, seconds=seconds, on_event=on_event)
-    status = {task.name: task_status(runs / task.name) for task in tasks}
+    status = {task.name: status_of(task, Path(runs)) for task in tasks}
     records = [_record(task, status[task.name]) for task in tasks]
     result = {
         "format": FORMAT,

@@ -18,6 +18,7 @@ from safetensors.numpy import load_file
 from ...data import Dataset, npz_shapes, read_npz
 from ...errors import ArtifactError, ConfigError, did_you_mean, first_line
 from ...inputs import take
+from ...jaxprs import output_shapes
 from ...store import describe
 from ...trees import Tree, flatten, is_float, unflatten
 from .own_model import own_model
@@ -40,7 +41,7 @@ def load_own_pair(
         SymmetryError: what was discovered is no symmetry after all.
     """
     model = own_model(address, take(data.x_test, slice(2)), None, str(first))
-    like = jax.eval_shape(model.init, jax.random.key(0))
+    like = output_shapes(model.init, jax.random.key(0))
     target, source = (read_checkpoint(path, like) for path in (first, second))
     spec = discover_and_verify(model, target, data.x_test, signs=signs)
     return PosteriorPair(target, source, spec, model, data.x_test, data=data)

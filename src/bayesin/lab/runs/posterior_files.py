@@ -21,7 +21,7 @@ from ...data import Dataset, Normalise, published_content
 from ...errors import ArtifactError, ConfigError, DataError, did_you_mean
 from ...file_sets import check_one_making
 from ...inputs import Inputs, count_of, shapes_of, take
-from ...jaxprs import activation_bytes
+from ...jaxprs import activation_bytes, output_shapes
 from ...json_files import expect, json_text, read_json
 from ...likelihoods import Categorical, Likelihood, Normal
 from ...models import Model, build, example_input
@@ -146,7 +146,7 @@ def find_posterior(text: str) -> PosteriorFile:
 
 def read_posterior(file: PosteriorFile, model: Model | None) -> Any:
     """Reads the posterior; a sample set gives its chosen member. A file of another model is refused."""
-    like = None if model is None else jax.eval_shape(model.init, jax.random.key(0))
+    like = None if model is None else output_shapes(model.init, jax.random.key(0))
     posterior = load_posterior(file.path, like=like)
     if not isinstance(posterior, Samples):
         return posterior
@@ -176,7 +176,7 @@ def likelihood_of_file(file: PosteriorFile, data: Dataset) -> Likelihood:
 
 def read_foldable(file: PosteriorFile, model: Model | None) -> Samples | list[Any]:
     """Reads what `compact` folds: a set of samples, or all Gaussians of a run. A file of another model is refused."""
-    like = None if model is None else jax.eval_shape(model.init, jax.random.key(0))
+    like = None if model is None else output_shapes(model.init, jax.random.key(0))
     if file.description.kind in GAUSSIANS and "#" not in file.text and file.path.name == "posterior-0.safetensors":
         count = len(list(file.path.parent.glob("posterior-*.safetensors")))
         if count > 1:
@@ -344,7 +344,7 @@ def example_inputs(
 
 
 def _affordable(model: Model, shape: tuple[int, ...], file: PosteriorFile) -> int:
-    params = jax.eval_shape(model.init, jax.random.key(0))
+    params = output_shapes(model.init, jax.random.key(0))
     example = np.broadcast_to(np.float32(0), (1, *shape))  # takes no memory
     cost = activation_bytes(model.apply, params, example)
     if 2 * cost > EXAMPLES_BUDGET:

@@ -32,11 +32,10 @@ from ...locks import locked
 from ...models import Model
 from ...randomness import seed_key
 from ...store import read_tensors, save_posterior
-from .cards import write_run_card
 from .config import METHODS, RunConfig, build_model, differences
 from .records import append_metrics, now, provenance, reason, trace_rows, write_metrics
 from .run_data import data_places, load_run_data
-from .run_scores import test_results
+from .run_scores import test_results, write_run_card
 
 LOCK = ".lock"  # held by the process that works in a folder
 MEMBERS = "members.json"  # names of the runs that share a checkpoint
@@ -146,12 +145,15 @@ def run_together(
     Done ones are left out. The checkpoint is shared and lies beside the folders, whose trace is written at the end.
 
     Raises:
+        ConfigError: a folder holds another run.
         TrainingError: one of them diverged. Nothing is recorded, as nothing is known of the others; run each alone.
     """
     configs = [_with_content(config, prepared) for config in configs]
     with ExitStack() as stack:
         for folder in sorted(folders):  # in one order, so that two processes cannot hold what the other waits for
             stack.enter_context(locked(folder / LOCK, wait=True))
+        for config, folder in zip(configs, folders, strict=True):
+            _check_folder(config, folder)
         todo = [pair for pair in zip(configs, folders, strict=True) if _whole_outcome(pair[1]) is None]
         if not todo:
             return

@@ -10,36 +10,18 @@ more so the fewer the draws. Nothing is judged that rests on predictions, or on 
 Reference: Xiao et al. 2023, table 1 and figure 5; Vehtari et al. 2021 (R-hat).
 """
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ....inference import HMC, rhat_bound
 from ...campaign import Task
 from ..reproduction import Finding, Record, Reproduction, Verdict, of_kind
 from ..verdicts import above
-from .held_out import Column, HeldOut
-from .method_trio import method_trio
+from .held_out import Column, HeldOut, has_mixed, independent_rhat, judged_if_mixed
+from .long_chains import PARTS, long_trio
 from .table1 import NEAR, PAPER_FOLDING, PAPER_NUMBERS, RISE
 
-CHAINS = {  # of one part
-    "smoke": HMC(samples=5, chains=4, burn_in=10, step_size=5e-3, steps=40, chunk=2_000),
-    "cpu": HMC(samples=20, chains=4, burn_in=20, step_size=2e-3, steps=500, chunk=2_000),
-    # Free weights of neighbouring draws correlate by cos 1 = 0.54; twenty iterations forget the start to 5e-6.
-    "paper": HMC(
-        samples=50,
-        chains=4,
-        burn_in=20,
-        step_size=1e-3,
-        steps=1_000,
-        precision="bf16x3",
-        chunk=60_000,
-        draws_per_file=10,
-    ),
-}
-PARTS = {"smoke": (2,), "cpu": (2,), "paper": (1, 2, 3, 4, 5)}  # after how many parts the chains are measured
 KEPT, LOST = 0.2, 0.02  # share of weights at which pruning is judged, as in `pruning`, and accuracy that may go
 PRUNED_BY = ("hmc's std", "hmc's |mean|/std", "vi's std", "vi's |mean|/std", "ensemble's |mean|/std")
 MNIST = 10_000  # test images, of results that do not say how many
@@ -47,9 +29,7 @@ GOAL = {"agreement": 0.985, "total_variation": 0.03, "accuracy": 0.975}  # of on
 
 
 def tasks(scale: str) -> list[Task]:
-    trio = method_trio(scale)
-    long = dataclasses.replace(trio, hmc=dataclasses.replace(trio.hmc, training=CHAINS[scale]))
-    return [HeldOut(long, parts, 50 if scale == "smoke" else 200) for parts in PARTS[scale]]
+    return [HeldOut(long_trio(scale), parts, 50 if scale == "smoke" else 200) for parts in PARTS[scale]]
 
 
 def longest(records: Sequence[Record]) -> dict[str, Any] | None:
@@ -63,9 +43,8 @@ def judge(records: Sequence[Record]) -> list[Finding]:
     if numbers is None:
         return []
     rhat, ordered = numbers["prediction rhat"], numbers["rhat"]["one order of units"]
-    draws = numbers["chains"], numbers["draws"] // numbers["chains"]
-    limits = [rhat_bound(*draws, one["quantities"]) for one in (rhat, ordered)]
-    mixed = [one["rhat_max"] <= limit for one, limit in zip((rhat, ordered), limits, strict=True)]
+    limits = [independent_rhat(numbers, summary) for summary in (rhat, ordered)]
+    mixed = [has_mixed(numbers, summary) for summary in (rhat, ordered)]
     chains_mix = Finding(
         "the chains mix",
         "R-hat unknown",
@@ -78,9 +57,9 @@ def judge(records: Sequence[Record]) -> list[Finding]:
         f"{limits[0]:.3f}, of weights {limits[1]:.3f}; partly: predictions alone",
     )
     return [
-        *(_judged_if(mixed[0], finding, "predictions", rhat, limits[0]) for finding in _of_predictions(numbers)),
+        *(judged_if_mixed(finding, numbers, "predictions") for finding in _of_predictions(numbers)),
         chains_mix,
-        *(_judged_if(mixed[1], finding, "weights", ordered, limits[1]) for finding in _of_weights(numbers)),
+        *(judged_if_mixed(finding, numbers, "weights") for finding in _of_weights(numbers)),
     ]
 
 
@@ -151,14 +130,6 @@ def _of_weights(numbers: Mapping[str, Any]) -> list[Finding]:
             "efficient: less than two points lost; |mean|/std beside it, which keeps what is surely not zero",
         ),
     ]
-
-
-def _judged_if(mixed: bool, finding: Finding, what: str, found: Mapping[str, Any], limit: float) -> Finding:
-    """The finding; without a verdict where what it rests on has not mixed."""
-    if mixed:
-        return finding
-    reason = f"not judged: {what} have not mixed (R-hat {found['rhat_max']:.3f}, limit {limit:.3f}); {finding.reason}"
-    return dataclasses.replace(finding, verdict="not judged", reason=reason)
 
 
 def _surely_more(mean: float, limit: float, examples: int, least: float = 0.0) -> bool | None:

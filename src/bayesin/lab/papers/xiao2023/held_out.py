@@ -12,7 +12,7 @@ Reference: Xiao et al. 2023, table 1 and figure 5; Vehtari et al. 2021 (R-hat).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +22,15 @@ import numpy as np
 from ....compact import Compact, best_scale, compact, prune, rebase, shrunk
 from ....data import Dataset
 from ....evaluation.metrics import accuracy, agreement, ece, nll, total_variation
-from ....inference import effective_sample_size, iid_rhats, split_rhat
+from ....inference import effective_sample_size, iid_rhats, rhat_bound, split_rhat
 from ....models import Model
 from ....posteriors import LowRankGaussian, Posterior, Samples
 from ....randomness import generator, seed_key
-from ....store import load_posterior
 from ....trees import Tree, flatten
-from ...campaign import Task, TaskContext, TrainTask, seeded
-from .long_chains import chain_parts, joined_draws
-from .method_trio import Posteriors, TrioTask
+from ...campaign import TaskContext, seeded
+from ..reproduction import Finding
+from .long_chains import LongTrioTask
+from .method_trio import Posteriors
 from .stds_and_pruning import relative_std
 from .table1 import CHOSEN_ON, CHOSEN_WITH, PAPER_FOLDING, SHRINKING, Folding, probabilities
 
@@ -45,10 +45,9 @@ Column = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class HeldOut(TrioTask):
+class HeldOut(LongTrioTask):
     """Everything that is measured on the long chains."""
 
-    parts: int = 1
     draws: int = 200
     key: int = 0
 
@@ -56,37 +55,19 @@ class HeldOut(TrioTask):
 
     @property
     def title(self) -> str:
-        hmc: Any = self.runs.hmc.training
-        count = f"{hmc.chains} × {hmc.samples * self.parts} draws"
-        return f"held-out chains of {self.runs.hmc.data}, {count}{seeded(self.key)}"
-
-    @property
-    def needs(self) -> tuple[Task, ...]:
-        trained = TrainTask(self.runs.ensemble), TrainTask(self.runs.vi)
-        return *trained, *chain_parts(self.runs.hmc, self.parts)
-
-    def load(self, context: TaskContext) -> Posteriors:
-        """The draws of all parts, and the posteriors of the two other methods."""
-        ensemble, vi = (
-            load_posterior(context.runs / need.name / "posterior-0.safetensors") for need in self.needs[:2]
-        )
-        data, model = context.prepared(self.runs.hmc)
-        hmc = joined_draws(chain_parts(self.runs.hmc, self.parts), context)
-        return Posteriors(hmc, ensemble, vi, model, data, context.spec(self.runs.hmc))  # pyright: ignore
+        return f"held-out chains of {self.runs.hmc.data}, {self.drawn}{seeded(self.key)}"
 
     def perform(self, folder: Path, context: TaskContext) -> dict[str, Any]:
         posteriors, key = self.load(context), seed_key(self.key)
-        hmc, _, _, model, data, spec = posteriors
+        hmc, _, _, _, data, spec = posteriors
         chains = self.runs.hmc.training.chains  # pyright: ignore[reportAttributeAccessIssue]
         context.tell("held-out table")
-        numbers: dict[str, Any] = {"chains": chains, "draws": len(hmc), "examples": len(data.x_test)}
+        numbers: dict[str, Any] = {"examples": len(data.x_test)}
         numbers["table"] = held_out_table(posteriors, chains, key, self.draws)
         context.tell("one order of units for all draws")
         folded = _folded(hmc, PAPER_FOLDING, posteriors, key)
-        moved = rebase(hmc, spec, folded.perms)
         context.tell("R-hat modulo symmetry")
-        numbers["rhat"] = weight_rhats({"as they came": hmc, "one order of units": moved}, chains, key)
-        numbers["prediction rhat"] = prediction_rhats(hmc, chains, model, data, key)
+        numbers |= mixing(posteriors, rebase(hmc, spec, folded.perms), chains, key)
         context.tell("stds and pruning")
         stds = {"before": folded.direct.std, "after": folded.posterior.std}
         numbers["stds"] = {name: live_and_dead(std, data) for name, std in stds.items()}
@@ -177,6 +158,37 @@ def _splits(alone: Sequence[np.ndarray], data: Dataset) -> list[Column]:
         _scores(np.mean([alone[i] for i in one], 0), np.mean([alone[i] for i in other], 0), data)
         for one, other in halves
     ]
+
+
+def mixing(posteriors: Posteriors, moved: Samples, chains: int, key: jax.Array) -> dict[str, Any]:
+    """Returns the number of draws, and R-hat of weights and predictions; `moved` is HMC in one order of units."""
+    hmc, _, _, model, data, _ = posteriors
+    return {
+        "chains": chains,
+        "draws": len(hmc),
+        "rhat": weight_rhats({"as they came": hmc, "one order of units": moved}, chains, key),
+        "prediction rhat": prediction_rhats(hmc, chains, model, data, key),
+    }
+
+
+def independent_rhat(numbers: Mapping[str, Any], summary: Mapping[str, Any]) -> float:
+    """What the largest R-hat of as many independent draws and quantities exceeds one time in twenty."""
+    return rhat_bound(numbers["chains"], numbers["draws"] // numbers["chains"], summary["quantities"])
+
+
+def has_mixed(numbers: Mapping[str, Any], summary: Mapping[str, Any]) -> bool:
+    """Whether the largest R-hat is one that independent draws may have."""
+    return summary["rhat_max"] <= independent_rhat(numbers, summary)
+
+
+def judged_if_mixed(finding: Finding, numbers: Mapping[str, Any], what: str) -> Finding:
+    """The finding; without a verdict where the "weights" or "predictions" that it rests on have not mixed."""
+    summary = numbers["prediction rhat"] if what == "predictions" else numbers["rhat"]["one order of units"]
+    if has_mixed(numbers, summary):
+        return finding
+    limit = independent_rhat(numbers, summary)
+    reason = f"not judged: {what} have not mixed (R-hat {summary['rhat_max']:.3f}, limit {limit:.3f})"
+    return replace(finding, verdict="not judged", reason=f"{reason}; {finding.reason}")
 
 
 def weight_rhats(samples: Mapping[str, Samples], chains: int, key: jax.Array) -> dict[str, Any]:

@@ -15,13 +15,31 @@ import jax
 import numpy as np
 
 from ....errors import ArtifactError
-from ....inference import Draws, Progress, fit_hmc
+from ....inference import HMC, Draws, Progress, fit_hmc
 from ....posteriors import Samples
 from ....randomness import seed_key
 from ....store import load_posterior, save_posterior
-from ...campaign import Resources, Task, TaskContext, seeded
+from ....trees import Tree, flatten
+from ...campaign import Resources, Task, TaskContext, TrainTask, seeded
 from ...runs import RunConfig
+from .method_trio import MethodTrio, Posteriors, TrioTask, method_trio
 
+CHAINS = {  # of one part
+    "smoke": HMC(samples=5, chains=4, burn_in=10, step_size=5e-3, steps=40, chunk=2_000),
+    "cpu": HMC(samples=20, chains=4, burn_in=20, step_size=2e-3, steps=500, chunk=2_000),
+    # Free weights of neighbouring draws correlate by cos 1 = 0.54; twenty iterations forget the start to 5e-6.
+    "paper": HMC(
+        samples=50,
+        chains=4,
+        burn_in=20,
+        step_size=1e-3,
+        steps=1_000,
+        precision="bf16x3",
+        chunk=60_000,
+        draws_per_file=10,
+    ),
+}
+PARTS = {"smoke": (2,), "cpu": (2,), "paper": (1, 2, 3, 4, 5)}  # after how many parts the chains are measured
 LAST = "last.safetensors"
 
 
@@ -53,8 +71,8 @@ class ChainPart(Task):
         hmc: Any = self.run.training
         start = None
         if self.number:
-            before = load_posterior(context.runs / self.needs[0].name / LAST)
-            start, hmc = before.params, dataclasses.replace(hmc, burn_in=0)  # pyright: ignore[reportAttributeAccessIssue]
+            start = last_draws(ChainPart(self.run, self.number - 1), context)
+            hmc = dataclasses.replace(hmc, burn_in=0)
 
         def told(progress: Progress) -> None:
             rate = float(np.mean(progress.row["acceptance"]))
@@ -64,8 +82,7 @@ class ChainPart(Task):
         options: dict[str, Any] = {"checkpoint": draws_folder(self, context), "on_progress": told, "start": start}
         trace = fit_hmc(key, model, data, hmc, **options).trace
         draws = Draws(draws_folder(self, context))
-        last = draws.take(draws.per_chain * np.arange(1, draws.chains + 1) - 1)
-        save_posterior(folder / LAST, Samples(last))
+        save_posterior(folder / LAST, Samples(_ends(draws)))
         kept = slice(hmc.burn_in, None)
         return {
             "chains": draws.chains,
@@ -82,6 +99,23 @@ def draws_folder(part: ChainPart, context: TaskContext) -> Path:
     return context.runs / part.name / "draws"
 
 
+def last_draws(part: ChainPart, context: TaskContext) -> Tree:
+    """The last draw of every chain of a part, from which the next one goes on.
+
+    Raises:
+        ArtifactError: the file holds something else.
+    """
+    path, chains = context.runs / part.name / LAST, part.run.training.chains  # pyright: ignore
+    found = load_posterior(path)
+    if not isinstance(found, Samples) or len(found) != chains:
+        raise ArtifactError(f"{path} does not hold the last draws of {chains} chains; remove it")
+    return found.params
+
+
+def _ends(draws: Draws) -> Tree:
+    return draws.take(draws.per_chain * np.arange(1, draws.chains + 1) - 1)
+
+
 def chain_parts(run: RunConfig, count: int) -> tuple[ChainPart, ...]:
     """The first parts of long chains."""
     return tuple(ChainPart(run, number) for number in range(count))
@@ -91,7 +125,8 @@ def joined_draws(parts: tuple[ChainPart, ...], context: TaskContext) -> Samples:
     """All draws of the parts, chain by chain, each in the order in which it was drawn.
 
     Raises:
-        ArtifactError: the draws of a part are not here; its last ones, from which the next went on, do not help.
+        ArtifactError: the draws of a part are not here; its last ones, from which the next went on, do not help. Or
+            they are not that part's: they end elsewhere.
     """
     found = []
     for part in parts:
@@ -99,6 +134,42 @@ def joined_draws(parts: tuple[ChainPart, ...], context: TaskContext) -> Samples:
         if not folder.is_dir():
             raise ArtifactError(f"the draws of '{part.title}' are not in {folder}; they are needed, or made again")
         draws = Draws(folder)
+        ends, wanted = flatten(_ends(draws)), flatten(last_draws(part, context))
+        if ends.keys() != wanted.keys() or any(not np.array_equal(ends[path], wanted[path]) for path in ends):
+            raise ArtifactError(f"{folder} does not end where '{part.title}' did: a file is missing or another's")
         found.append(jax.tree.map(lambda leaf, n=draws.chains: leaf.reshape(n, -1, *leaf.shape[1:]), draws.params))
     whole = jax.tree.map(lambda *leaves: np.concatenate(leaves, 1), *found)
     return Samples(jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), whole))
+
+
+@dataclass(frozen=True)
+class LongTrioTask(TrioTask):
+    """Base of tasks on long chains and the two other methods."""
+
+    parts: int = 1
+
+    @property
+    def needs(self) -> tuple[Task, ...]:
+        trained = TrainTask(self.runs.ensemble), TrainTask(self.runs.vi)
+        return *trained, *chain_parts(self.runs.hmc, self.parts)
+
+    @property
+    def drawn(self) -> str:
+        """How many draws there are, in words."""
+        hmc: Any = self.runs.hmc.training
+        return f"{hmc.chains} × {hmc.samples * self.parts} draws"
+
+    def load(self, context: TaskContext) -> Posteriors:
+        """The draws of all parts, and the posteriors of the two other methods."""
+        ensemble, vi = (
+            load_posterior(context.runs / need.name / "posterior-0.safetensors") for need in self.needs[:2]
+        )
+        data, model = context.prepared(self.runs.hmc)
+        hmc = joined_draws(chain_parts(self.runs.hmc, self.parts), context)
+        return Posteriors(hmc, ensemble, vi, model, data, context.spec(self.runs.hmc))  # pyright: ignore
+
+
+def long_trio(scale: str, seed: int = 0) -> MethodTrio:
+    """The three runs at a scale, with long chains: always the same ones, a seed decides the two other methods."""
+    long = dataclasses.replace(method_trio(scale).hmc, training=CHAINS[scale])
+    return dataclasses.replace(method_trio(scale, seed), hmc=long)

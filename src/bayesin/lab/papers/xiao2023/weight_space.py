@@ -30,7 +30,9 @@ from ....trees import Tree, flatten
 from ...campaign import Task, TaskContext, seeded
 from ..reproduction import Finding, Record, Reproduction, Verdict, of_kind
 from ..verdicts import format_mean_std, mean_above
-from .method_trio import NAMES, SEEDS, Posteriors, TrioTask, judged_if_mixed, method_trio
+from .held_out import judged_if_mixed, mixing
+from .long_chains import PARTS, LongTrioTask, long_trio
+from .method_trio import NAMES, SEEDS, Posteriors
 
 SHOWN = 40  # HMC draws in the plane, evenly spaced over all chains
 CLOSER = (
@@ -42,7 +44,7 @@ PAIRS = [*combinations(NAMES, 2), HALVES]
 
 
 @dataclass(frozen=True)
-class WeightSpace(TrioTask):
+class WeightSpace(LongTrioTask):
     """Distances between the three methods before and after rebasin, and their networks in a plane."""
 
     key: int = 0
@@ -51,17 +53,19 @@ class WeightSpace(TrioTask):
 
     @property
     def title(self) -> str:
-        return f"HMC, ensemble and VI in one weight space on {self.runs.hmc.data}{seeded(self.key)}"
+        return f"HMC, ensemble and VI in one weight space on {self.runs.hmc.data}, {self.drawn}{seeded(self.key)}"
 
     def perform(self, folder: Path, context: TaskContext) -> dict[str, Any]:
-        return weight_space(self.load(context), seed_key(self.key))
+        chains = self.runs.hmc.training.chains  # pyright: ignore[reportAttributeAccessIssue]
+        return weight_space(self.load(context), chains, seed_key(self.key))
 
 
-def weight_space(posteriors: Posteriors, key: jax.Array) -> dict[str, Any]:
-    """Returns distances of all `PAIRS` and places of all networks in the plane, "before" and "after".
+def weight_space(posteriors: Posteriors, chains: int, key: jax.Array) -> dict[str, Any]:
+    """Returns distances of all `PAIRS` and places of all networks in the plane, "before" and "after", and the mixing.
 
     Args:
         posteriors: HMC samples, ensemble and VI; matched on the training set.
+        chains: of HMC, one after the other.
         key: decides visiting orders.
     """
     hmc, ensemble, vi, model, data, spec = posteriors
@@ -105,7 +109,7 @@ def weight_space(posteriors: Posteriors, key: jax.Array) -> dict[str, Any]:
             )
             for when, those in gaussians.items()
         },
-    }
+    } | mixing(posteriors, moved, chains, key)
 
 
 def compared(one: Gaussian, other: Gaussian) -> dict[str, float]:
@@ -158,14 +162,16 @@ def _correlation(one: np.ndarray, other: np.ndarray) -> float:
 
 
 def tasks(scale: str) -> list[Task]:
-    return [WeightSpace(method_trio(scale, seed), seed) for seed in range(SEEDS[scale])]
+    return [WeightSpace(long_trio(scale, seed), max(PARTS[scale]), seed) for seed in range(SEEDS[scale])]
 
 
 def judge(records: Sequence[Record]) -> list[Finding]:
-    seeds = [record["numbers"]["distances"] for record in of_kind(records, "weight-space")]
+    measured = [record["numbers"] for record in of_kind(records, "weight-space")]
     findings = []
-    for one, other in PAIRS if seeds else ():
+    for one, other in PAIRS if measured else ():
         pair = f"{one} and {other}"
+        # Seeds share the chains, whose halves are the same in all.
+        seeds = [numbers["distances"] for numbers in (measured[:1] if (one, other) == HALVES else measured)]
         said, gained = [], []
         for name, digits in (("means", 1), ("stds", 1), ("correlation of means", 3)):
             was, now = (np.array([seed[when][pair][name] for seed in seeds]) for when in ("before", "after"))
@@ -180,7 +186,7 @@ def judge(records: Sequence[Record]) -> list[Finding]:
             _closer(*gained),
             f"the distance of the means falls by {CLOSER:.0%} or more, their correlation rises by {CLOSER:g} or more",
         )
-        findings.append(judged_if_mixed(finding, records) if "hmc" in one else finding)
+        findings.append(judged_if_mixed(finding, measured[0], "weights") if "hmc" in one else finding)
     return findings
 
 
@@ -240,10 +246,11 @@ WEIGHT_SPACE = Reproduction(
     tasks=tasks,
     judge=judge,
     draw=draw,
-    minutes={"smoke": 0.5, "cpu": 13, "paper": 17},
+    minutes={"smoke": 0.5, "cpu": 13, "paper": 4},
     choices=(
-        "the runs are those of `table1`; HMC and ensemble are matched by activations to their first network, then "
-        "the means of ensemble and VI to HMC's reference",
+        "the chains are those of `chains`, the longest of them; seeds are of ensemble and VI",
+        "HMC and ensemble are matched by activations to their first network, then the means of ensemble and VI to "
+        "HMC's reference",
         "the paper's scatter plots have the average of the samples as they came for a reference, which is no network",
     ),
     size=(9.6, 3.0),
