@@ -188,9 +188,15 @@ class Similarities:
 
     def is_beyond_rounding(self, gain: float, units: Collection[str]) -> bool:
         """Whether a gain that was read off the similarities of these units is more than their rounding errors."""
-        rounding = 4.0 * float(np.finfo(self.problem.dtype).eps)
         # What all tensors are added up to is known, and settles most questions; what those of a unit are is not.
-        return gain > rounding * len(units) * self.problem.scale or gain > rounding * sum(map(self.magnitude, units))
+        if gain > self.rounding * len(units) * self.problem.scale:
+            return True
+        return gain > self.rounding * sum(map(self.magnitude, units))
+
+    @property
+    def rounding(self) -> float:
+        """How far a gain may be off, as a part of the magnitudes that it was read off."""
+        return 4.0 * float(np.finfo(self.problem.dtype).eps)
 
     def magnitude(self, unit: str) -> float:
         """Returns Σ |target| |source| of what is multiplied for a unit."""
