@@ -21,7 +21,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bayesin.chunks import cut
 from bayesin.data import load
 from bayesin.inference import HMC, Ensemble, fit_ensemble
 from bayesin.inference.hmc.kernel import ChainStates, advance, begin, target_of
@@ -29,6 +28,7 @@ from bayesin.inference.hmc.sampling import chain_plan
 from bayesin.inference.hmc.target import PRECISIONS as NAMES
 from bayesin.inference.hmc.target import usable_precision
 from bayesin.inference.hmc.whole_inputs import PARTS, whole_chunks
+from bayesin.inputs import cut
 from bayesin.models import build
 
 COLUMNS = "s/iteration  ms/gradient  accept  |energy error|  gradient off  compile s"

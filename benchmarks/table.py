@@ -3,7 +3,7 @@
     python benchmarks/table.py                 some minutes; writes benchmarks/table.json
     python benchmarks/table.py --only align    rows whose name holds this; writes nothing without --record
     python benchmarks/table.py --quick         few repeats, to see that it runs; writes nothing
-    python benchmarks/table.py --peer FOLDER   rows of git-re-basin too, from a clone of it (`_peers.py`)
+    python benchmarks/table.py --peer FOLDER   rows of git-re-basin or rebasin, too, from their own code (`_peers.py`)
 
 CPU seconds on one thread, all columns of a row measured in turns and the least of several, so that ratios hold on a
 busy machine. `plain` is what one would write by hand (numpy and scipy), `floor` is work that cannot be left
@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,10 +30,10 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from _align_problems import mlp_spec, random_gaussian, random_point, resnet20_spec
-from _peers import git_re_basin
+from _peers import Modules, git_re_basin, rebasin
 from _plain_align import plain_align, plain_move
 from assignment import bare_lapx, trained
-from bayesin import Gaussian, align, compact
+from bayesin import Alignment, Gaussian, align, compact
 from bayesin.matching import assign
 from compact import SPEC, made_up, plain
 
@@ -55,13 +56,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--only", default="", help="rows whose name holds this")
     parser.add_argument("--record", action="store_true", help="with --only: write these rows, and leave the others")
-    parser.add_argument("--peer", type=Path, help="a clone of git-re-basin")
+    parser.add_argument("--peer", action="append", default=[], help="a clone of git-re-basin, or rebasin")
     parser.add_argument("--quick", action="store_true", help="two repeats of every row")
     options = parser.parse_args()
     before = json.loads(FILE.read_text())["rows"] if FILE.exists() else {}
     print(f"{'CPU milliseconds':44}{'ours':>10}{'plain':>10}{'floor':>10}{'ratio':>8}{'before':>8}")
     table = {}
-    peers = (lambda: beside(options.peer),) if options.peer else ()
+    peers = [partial(beside if (Path(peer) / "src").is_dir() else beside_rebasin, peer) for peer in options.peer]
     for make in (aligning, assigning, folding, starting, *peers):
         for row in make():
             if options.only in row.name:
@@ -161,13 +162,13 @@ def folding() -> Iterator[Row]:
     )
 
 
-def beside(folder: Path) -> Iterator[Row]:
+def beside(folder: str) -> Iterator[Row]:
     """The search of a peer in place of the plain loop, in the order that it draws; the permutations are the same."""
     for title, spec, repeats in (
         ("MLP 3x512", mlp_spec(784, 512, 512, 512, 10), 3),
         ("ResNet20 x1", resnet20_spec(1), 5),
     ):
-        match, order = git_re_basin(folder, spec)
+        match, order = git_re_basin(Path(folder), spec)
         p, q = random_point(0, spec), random_point(1, spec)
         ours = align(p, q, spec, key=jax.random.key(0), order=order)
         on_device = jax.tree.map(jax.numpy.asarray, (p, q))
@@ -180,6 +181,22 @@ def beside(folder: Path) -> Iterator[Row]:
             None,
             repeats,
         )
+
+
+def beside_rebasin(where: str) -> Iterator[Row]:
+    """rebasin's search in place of the plain loop; ours, a whole call, ends no farther from the target."""
+    for title, repeats in (("MLP 3x512", 3), ("ResNet18", 2)):
+        pair = rebasin(where, title)
+
+        def ours(pair: Modules = pair) -> Alignment:
+            exclude = pair.statistics
+            return align(pair.target, pair.source, pair.spec, key=jax.random.key(0), exclude=exclude)
+
+        pair.match()
+        objectives = ours().objective, pair.objective()
+        print("objectives of {}: ours {:.6g}, rebasin {:.6g}".format(title, *objectives))
+        assert objectives[0] <= objectives[1], "rebasin's objective is better"
+        yield Row(f"align {title}, fresh weights, rebasin", ours, rebasin(where, title).match, None, repeats)
 
 
 def starting() -> Iterator[Row]:

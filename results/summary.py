@@ -267,7 +267,8 @@ def _all_numbers(name: str, result: dict) -> list[str]:
 
 def _compute(result: dict) -> str:
     done = [record for record in result["records"] if record["state"] == "done"]
-    commits = dict.fromkeys(record.get("commit", str(result["provenance"]["commit"]))[:7] for record in done)
+    recorded = (str(record.get("commit", result["provenance"]["commit"])) for record in done)
+    commits = dict.fromkeys(commit[:7] + ("+" if commit.endswith("+") else "") for commit in recorded)
     where = ", ".join(result["devices"])
     at = f"commit{'s' if len(commits) > 1 else ''} {', '.join(commits)}"
     return f"Scale `{result['scale']}`, {where}, {result['compute_seconds']:.0f} s of it, {at}."

@@ -25,16 +25,17 @@ SPEC = PermutationSpec.parse(
 _GUIDE = Path(__file__).resolve().parents[1] / "docs" / "extending.md"
 
 
-def own_family() -> type:
-    """The class of the guide `docs/extending.md`, which is thereby run."""
-    section = _GUIDE.read_text().split("## A posterior family")[1].split("\n## ")[0]
-    (code,) = re.findall(r"```python\n(.*?)```", section, re.S)
+def _class_of_guide(section: str, name: str) -> type:
+    """A class of the guide `docs/extending.md`, which is thereby run."""
+    text = _GUIDE.read_text().split(f"## {section}\n")[1].split("\n## ")[0]
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.S)
     names: dict = {}
     exec(code, names)
-    return names["Uniform"]
+    return names[name]
 
 
-Uniform = own_family()
+Uniform = _class_of_guide("A posterior family", "Uniform")
+LaplaceErrors = _class_of_guide("A likelihood", "Laplace")
 
 
 def samples(seed: int, count: int = 5) -> Samples:

@@ -7,12 +7,15 @@ import pytest
 from scipy.special import log_softmax
 
 import networks
-from bayesin import Gaussian, Samples, barrier, geodesic, mixture
+from bayesin import Gaussian, Samples, align, barrier, geodesic, mixture
 from bayesin.errors import ConfigError, PosteriorError
 from bayesin.evaluation import ChunkSizes, evaluate
-from bayesin.evaluation.marginal import average_over_draws
+from bayesin.evaluation.marginal import MOST_NOISE, KeptNoise, average_over_draws
 from bayesin.evaluation.metrics import COLDEST, HOTTEST
 from bayesin.likelihoods import Normal
+from bayesin.paths import _between
+from bayesin.randomness import normal_tree
+from posterior_table import SPEC
 
 KEY = jax.random.key(5)
 
@@ -151,6 +154,36 @@ def test_nothing_is_compiled_again_along_the_path(path):
     barrier(path(q, p), counted, data, key=jax.random.key(1), samples=4, taus=9)
     assert average_over_draws._cache_size() == before
     assert len(traced) - first <= 3  # shapes are looked up; no program is traced
+
+
+def test_the_aligned_path_compiles_nothing_that_the_naive_one_has_not():
+    """Moved arrays are like those that were given, or every program of the barrier would be compiled twice."""
+    p, q, data = networks.gaussian(0), networks.gaussian(1), networks.data()
+    barrier(geodesic(p, q), networks.apply, data, key=KEY, samples=4, taus=3)
+    programs = (average_over_draws, _between)
+    before = [program._cache_size() for program in programs]
+    moved = align(p, q, SPEC, key=KEY).posterior
+    barrier(geodesic(p, moved), networks.apply, data, key=KEY, samples=4, taus=[0.0, 0.25, 0.5, 1.0])
+    geodesic(p, moved)(np.float32(0.5)), geodesic(p, moved)(1)
+    assert [program._cache_size() for program in programs] == before
+
+
+@pytest.mark.parametrize("most", [MOST_NOISE, 0])  # kept for the whole path, or made at every point
+def test_every_point_has_the_loss_that_it_has_alone(monkeypatch, most):
+    monkeypatch.setattr("bayesin.evaluation.marginal.MOST_NOISE", most)
+    path, data = geodesic(networks.gaussian(0), networks.gaussian(1)), networks.data()
+    found = barrier(path, networks.apply, data, key=KEY, samples=6, taus=5)
+    alone = [evaluate(path(tau), networks.apply, data, key=KEY, samples=6).nll for tau in found.taus]
+    np.testing.assert_allclose(found.nll, alone, rtol=1e-6)
+    assert (KeptNoise(KEY, 6).of(path(0.0)) is None) == (most == 0)
+
+
+def test_kept_noise_is_that_of_every_draw():
+    posterior = networks.gaussian(0)
+    noise = KeptNoise(KEY, 3).of(posterior)
+    for number in range(3):
+        expected = normal_tree(jax.random.fold_in(KEY, number), posterior.mean)
+        jax.tree.map(np.testing.assert_array_equal, jax.tree.map(lambda leaf, at=number: leaf[at], noise), expected)
 
 
 def test_scores_and_kept_predictions():

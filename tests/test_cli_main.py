@@ -172,7 +172,7 @@ def test_completion_in_bash(capsys, tmp_path):
     lines = [f"COMP_WORDS=({shlex.join(words)}); COMP_CWORD={len(words) - 1}; COMPREPLY=()" for words in asked]
     program = f"source {script}\n" + "\n".join(f'{line}; _bayesin; echo "${{COMPREPLY[*]}}"' for line in lines)
     done = subprocess.run([bash, "-c", program], capture_output=True, text=True, check=True)
-    expected = ["try train", "--preset", "paper converged demo", "fetch", "--no-page", "fashion-mnist"]
+    expected = ["try train", "--preset", "paper converged accurate demo", "fetch", "--no-page", "fashion-mnist"]
     assert done.stdout.splitlines() == expected
 
 
@@ -212,3 +212,18 @@ def test_without_the_parser_it_says_what_to_install(monkeypatch, capsys):
     monkeypatch.delitem(sys.modules, "bayesin.cli.explain", raising=False)
     assert main(["explain", "mlp"]) == 2
     assert "pip install tyro" in capsys.readouterr().err
+
+
+def test_a_bar_that_no_terminal_shows_says_a_line_a_minute(capsys, monkeypatch):
+    now = [1_000.0]
+    monkeypatch.setattr("bayesin.cli.output.time.monotonic", lambda: now[0])
+    with Output().progress("chains", 8) as bar:
+        for done in range(8):
+            bar.update(done, f"iteration {done}")
+            now[0] += 25
+    said = [line.split(" ", 1)[1] for line in capsys.readouterr().err.splitlines()]
+    assert said == ["chains: 3 of 8 iteration 3", "chains: 6 of 8 iteration 6"]
+    with Output(quiet=True).progress("chains", None) as bar:
+        now[0] += 1_000
+        bar.update(1)
+    assert capsys.readouterr().err == ""

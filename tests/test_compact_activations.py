@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bayesin.chunks import cut
 from bayesin.compact import compact
 from bayesin.errors import ModelError
+from bayesin.inputs import cut
 from bayesin.matching import activation_similarity
 from bayesin.models import build
 from bayesin.posteriors import Samples

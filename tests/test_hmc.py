@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from blackjax.diagnostics import rhat
 
-from bayesin.chunks import cut
 from bayesin.errors import ArtifactError, ConfigError, ModelError, TrainingError
 from bayesin.inference import HMC, Draws, effective_sample_size, fit_hmc, mixing, split_rhat
 from bayesin.inference.hmc.kernel import Chain, advance, iterate
 from bayesin.inference.hmc.sampling import _positions as positions_of
 from bayesin.inference.hmc.target import Target, TemperedPrior, make_target, usable_precision
+from bayesin.inputs import cut
 from bayesin.models import Model
 
 KEY = jax.random.key(7)

@@ -5,12 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bayesin.chunks import cut
 from bayesin.inference import HMC, fit_hmc
 from bayesin.inference.hmc import whole_inputs
 from bayesin.inference.hmc.kernel import begin
 from bayesin.inference.hmc.sampling import chain_plan
 from bayesin.inference.hmc.whole_inputs import WholeInputs, apply_to_whole, find_whole, whole_chunks
+from bayesin.inputs import cut
 from bayesin.models import Model
 
 RNG = np.random.default_rng(0)

@@ -21,7 +21,6 @@ ORDER = (
     "files",
     "json_files",
     "file_sets",
-    "chunks",
     "likelihoods",
     "data",
     "models",

@@ -9,10 +9,10 @@ from scipy.special import log_softmax, logsumexp
 import networks
 import training_toys as toys
 from bayesin import Gaussian, Samples
-from bayesin.chunks import cut
 from bayesin.errors import ConfigError, DataError, ModelError, PosteriorError
 from bayesin.evaluation import ChunkSizes, choose_sizes, estimate_seconds, evaluate, linearised, predict
 from bayesin.evaluation.marginal import average_over_draws
+from bayesin.inputs import cut
 from bayesin.jaxprs import activation_bytes
 from bayesin.likelihoods import as_likelihood
 from bayesin.paths import Mixture

@@ -5,18 +5,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.integrate import quad
-from scipy.special import log_softmax, softmax
+from scipy.special import log_softmax, logsumexp, softmax
 from scipy.stats import norm
 
 import networks
 import training_toys as toys
-from bayesin import Gaussian, Samples, evaluate, fit_temperature, fit_vi, predict
+from bayesin import Gaussian, Samples, barrier, evaluate, fit_temperature, fit_vi, geodesic, predict
 from bayesin.errors import ConfigError, DataError, ModelError, PosteriorError
 from bayesin.evaluation import ChunkSizes, ClassPredictive, RealPredictive, metrics, normal_mixtures, pooled
 from bayesin.inference import VI, Fit
 from bayesin.likelihoods import Normal
-from bayesin.models import Model
+from bayesin.models import Model, from_functions
 from bayesin.paths import Mixture
+from posterior_table import LaplaceErrors
 
 KEY = jax.random.key(5)
 X, Y = networks.data(30)
@@ -198,3 +199,36 @@ def test_temperature_is_the_minimum_of_the_loss():
     at = lambda t: predictive.at_temperature(t).metrics(y)["nll"]  # noqa: E731
     assert at(best) < min(at(best * 1.01), at(best / 1.01))
     assert best == pytest.approx(2, rel=0.35)
+
+
+def test_the_likelihood_of_the_guide_serves_fit_evaluation_prediction_and_barrier():
+    """Ten lines of a user's own; `barrier` and `predict` are held against sums over the draws."""
+    x = RNG.normal(size=(40, 2)).astype(np.float32)
+    y = (x @ np.array([1.0, -2.0]) + 0.1 * RNG.laplace(size=40)).astype(np.float32)
+    model = from_functions(lambda key: {"w": 0.1 * jax.random.normal(key, (2, 1))}, lambda p, x: x @ p["w"])
+    key, likelihood = jax.random.key(0), LaplaceErrors(0.1)
+    fit = fit_vi(key, model, (x, y), VI(likelihood=likelihood, epochs=30, batch=20))
+    draws = np.asarray(fit.posterior.sample(key, 8)["w"], np.float64)[:, :, 0]
+    outputs = draws @ x.T.astype(np.float64)
+    found = predict(fit, model, x, key=key, samples=8)
+    assert isinstance(found, RealPredictive)
+    np.testing.assert_allclose(found.means[:, :, 0], outputs, atol=1e-5)
+    np.testing.assert_allclose(found.stds, 2**0.5 * 0.1)
+    log_likelihood = -np.abs(y - outputs) / 0.1 - np.log(0.2)
+    loss = -(logsumexp(log_likelihood, axis=0) - np.log(8)).mean()
+    assert evaluate(fit, model, (x, y), key=key, samples=8).nll == pytest.approx(loss, abs=1e-3)
+    path = geodesic(fit.posterior, fit.posterior)
+    found = barrier(path, model, (x, y), key=key, samples=8, taus=3, likelihood=likelihood)
+    np.testing.assert_allclose(found.nll, loss, atol=1e-3)
+
+
+def test_moments_that_are_not_one_for_each_example_are_refused():
+    class Short:
+        def log_likelihood(self, outputs, targets):
+            return -((outputs[:, 0] - targets) ** 2)
+
+        def moments(self, outputs):
+            return outputs[0], 1.0
+
+    with pytest.raises(DataError, match="batch first"):
+        predict({"w": jnp.ones((2, 1))}, lambda p, x: x @ p["w"], np.ones((3, 2)), key=None, likelihood=Short())

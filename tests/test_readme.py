@@ -18,7 +18,7 @@ ROWS = {
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)  # 35 s of a quiet core
+@pytest.mark.timeout(900)  # 15 s of a quiet core
 def test_the_example_of_the_readme_lowers_the_barrier(capsys):
     (code,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     exec(compile(code, "README.md", "exec"), {})

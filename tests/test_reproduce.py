@@ -17,6 +17,7 @@ from bayesin.lab.papers import CATALOGUE, SCALES, choose_tasks, draw, judged, re
 from bayesin.lab.papers.reproduction_page import report_of
 from bayesin.lab.papers.rossi2023 import variational_pairs
 from bayesin.lab.papers.rossi2023.kl import best, costs
+from bayesin.lab.papers.xiao2023 import held_out, table1
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 
@@ -127,6 +128,9 @@ def few(monkeypatch):
     """Scale smoke with one pair of every setting, and trained for less: every step of a figure, in half the time."""
     small = replace(variational_pairs.SIZES["smoke"], members=2, changes=(("epochs", 25), ("batch", 100)))
     monkeypatch.setitem(variational_pairs.SIZES, "smoke", small)
+    for name, value in {"SHRINKING": (0.5, 1.0), "CHOSEN_ON": 200, "CHOSEN_WITH": 10}.items():
+        monkeypatch.setattr(table1, name, value)
+        monkeypatch.setattr(held_out, name, value)
 
 
 @pytest.mark.slow

@@ -252,6 +252,7 @@ def test_presets_make_settings(name, data, model):
     [
         (lambda: preset("best", "mnist", "mlp"), "choose paper"),
         (lambda: preset("demo", "mnist", "mlp"), "digits"),
+        (lambda: preset("accurate", "mnist", "mlp"), "is for --model resnet20"),
         (lambda: make_training("vi", {"lerning_rate": 1.0}), "did you mean 'learning_rate'"),
         (lambda: make_training("ensemble", {"temperature": 1.0}), "belongs to method 'vi'"),
         (lambda: make_training("mcmc", {}), "there is no method 'mcmc'"),

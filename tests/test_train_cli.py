@@ -86,6 +86,8 @@ def test_every_setting_is_a_flag_with_its_text():
 def test_flags_overrule_the_preset():
     config = Train(data="mnist", preset="paper", learning_rate=0.01, members=2).config()
     assert config.training == VI(optimiser="sgd", learning_rate=0.01, epochs=100, members=2)
+    accurate = Train(data="cifar10", model="resnet20", preset="accurate").config()
+    assert (accurate.width, accurate.training.initial_std, accurate.training.clip) == (64, 0.003, 5.0)
     assert Train(preset="demo").config().width == 256 and Train(preset="demo", width=64).config().width == 64
 
 

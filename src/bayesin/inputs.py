@@ -1,22 +1,23 @@
 """What goes into a network: one array, or a tree of them (tokens and their mask), batch first.
 
 Whole numbers are tokens or indices and stay whole; floating-point numbers are float32 on the way in, and so are
-bytes, which are pixels.
+bytes, which are pixels. `cut` puts a data set onto the device in equal parts, so that only the activations of one
+part are alive at a time.
 """
 
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree, Shaped
+from jaxtyping import Array, ArrayLike, Float, PyTree, Shaped
 
 from .errors import DataError
 
 Inputs = PyTree  # an array, or a tree of arrays that all count the same examples
 # The same for verbs that check the shapes of their arguments against each other.
-ExampleInputs = Shaped[jax.Array | np.ndarray, "examples ..."] | dict[str, Any] | tuple[Any, ...]
+ExampleInputs = PyTree[Shaped[jax.Array | np.ndarray, "examples ..."]]
 
 
 def count_of(x: Inputs) -> int:
@@ -129,3 +130,39 @@ def _arrays(x: Any, what: str) -> Inputs:
 
 def _dtype(leaf: Any) -> Any:
     return jnp.asarray(leaf[:1]).dtype
+
+
+class Chunks(NamedTuple):
+    """Arrays (parts, length, ...), and the weight of every example: 1, or 0 where it only fills up the last part."""
+
+    x: Inputs
+    y: Shaped[Array, "parts length ..."]
+    weight: Float[Array, "parts length"]
+
+
+def cut(x: Inputs, y: ArrayLike, length: int) -> Chunks:
+    """Returns the examples in parts of at most `length`, as equal as can be.
+
+    The last part is filled up with copies of the last example, which carry no weight. Arrays on a device are
+    cut there.
+
+    Example:
+        >>> chunks = cut(np.arange(5.0), np.arange(5), 4)
+        >>> chunks.y.tolist(), chunks.weight.tolist()
+        ([[0, 1, 2], [3, 4, 4]], [[1.0, 1.0, 1.0], [1.0, 1.0, 0.0]])
+    """
+    count = count_of(x)
+    parts = max(1, -(-count // min(length, count)))
+    length = -(-count // parts)  # nearly equal parts: fewer than `parts` examples are copied
+    weight = np.arange(parts * length) < count
+    x = jax.tree.map(lambda array: _in_parts(array, parts, length), x)
+    return Chunks(x, _in_parts(y, parts, length), jnp.asarray(weight.reshape(parts, length), jnp.float32))
+
+
+def _in_parts(array: ArrayLike, parts: int, length: int) -> Shaped[Array, "parts length ..."]:
+    numpy = jnp if isinstance(array, jax.Array) else np
+    array = numpy.asarray(array)
+    missing = parts * length - len(array)
+    if missing:
+        array = numpy.concatenate([array, numpy.repeat(array[-1:], missing, 0)])
+    return jnp.asarray(array.reshape(parts, length, *array.shape[1:]))

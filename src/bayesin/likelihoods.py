@@ -140,12 +140,9 @@ class Normal:
     def log_likelihood(
         self, outputs: Float[Array, "batch ..."], targets: Num[Array, "batch ..."]
     ) -> Float[Array, " batch"]:
-        log_std = math.log(self.std) if self._log_std is None else self._log_std
-        residual = outputs - targets.reshape(outputs.shape).astype(outputs.dtype)
-        terms = _HALF_LOG_TWO_PI + log_std + 0.5 * jnp.square(residual * jnp.exp(-log_std))
-        return -terms.reshape(len(outputs), -1).sum(-1)
+        return _normal(outputs, math.log(self.std) if self._log_std is None else self._log_std, targets)
 
-    def moments(self, outputs: Float[Array, "..."]) -> tuple[Float[Array, "..."], Any]:
+    def moments(self, outputs: Float[Array, "batch ..."]) -> tuple[Float[Array, "batch ..."], float | Array]:
         """Mean and std of the targets."""
         return outputs, self.std
 
@@ -164,7 +161,7 @@ class Normal:
     def parameters(self) -> dict[str, float]:
         return {"log_std": math.log(self.std) if self._log_std is None else self._log_std}  # pyright: ignore
 
-    def at(self, parameters: Mapping[str, Any]) -> "Normal":
+    def at(self, parameters: Mapping[str, float | Array]) -> "Normal":
         log_std = parameters["log_std"]
         std = math.exp(log_std) if isinstance(log_std, int | float) else jnp.exp(log_std)
         return replace(self, std=std, _log_std=log_std)
@@ -198,12 +195,11 @@ class NormalHead:
     def log_likelihood(
         self, outputs: Float[Array, "batch ..."], targets: Num[Array, "batch ..."]
     ) -> Float[Array, " batch"]:
-        means, log_stds = self._parts(outputs)
-        residual = means - targets.reshape(means.shape).astype(means.dtype)
-        terms = _HALF_LOG_TWO_PI + log_stds + 0.5 * jnp.square(residual * jnp.exp(-log_stds))
-        return -terms.reshape(len(outputs), -1).sum(-1)
+        return _normal(*self._parts(outputs), targets)
 
-    def moments(self, outputs: Float[Array, "..."]) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+    def moments(
+        self, outputs: Float[Array, "batch ..."]
+    ) -> tuple[Float[Array, "batch ..."], Float[Array, "batch ..."]]:
         """Means and stds of the targets."""
         means, log_stds = self._parts(outputs)
         return means, jnp.exp(log_stds)
@@ -226,6 +222,13 @@ class NormalHead:
     def _parts(self, outputs: Float[Array, "..."]) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
         means, log_stds = jnp.split(jnp.asarray(outputs), 2, axis=-1)
         return means, jnp.logaddexp(log_stds, jnp.asarray(math.log(self.smallest), log_stds.dtype))
+
+
+def _normal(means: Array, log_stds: float | Array, targets: Array) -> Array:
+    """The log-density of normal distributions, summed over the outputs of every example."""
+    residual = means - targets.reshape(means.shape).astype(means.dtype)
+    terms = _HALF_LOG_TWO_PI + log_stds + 0.5 * jnp.square(residual * jnp.exp(-log_stds))
+    return -terms.reshape(len(means), -1).sum(-1)
 
 
 @dataclass(frozen=True)

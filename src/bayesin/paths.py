@@ -46,7 +46,8 @@ class Geodesic(eqx.Module):
 
     def __call__(self, tau: Scalar) -> Gaussian | LowRankGaussian | Samples:
         """The posterior at τ; exactly `start` at 0 and `end` at 1."""
-        return _between(self.start, self.end, _checked(tau))
+        # Of one type, whatever kind of number τ is: a program is compiled for each type. Under x64 0.1 is Python's.
+        return _between(self.start, self.end, jnp.asarray(_checked(tau), jnp.result_type(float)))
 
     def __repr__(self) -> str:
         return f"Geodesic(from {self.start} to {self.end})"
@@ -236,13 +237,17 @@ def _of_rank(posterior: Gaussian | LowRankGaussian, rank: int, dtypes: Tree) -> 
 
 
 def _check_stds(std: Tree) -> None:
-    for path, leaf in flatten(std).items():
-        if isinstance(leaf, Tracer) or not is_float(leaf.dtype):
-            continue
-        with jax.ensure_compile_time_eval():  # a constant is checked inside `jit` too
-            fine = bool(jnp.all(jnp.isfinite(leaf) & (leaf >= 0)))
-        if not fine:
+    known = {p: leaf for p, leaf in flatten(std).items() if not isinstance(leaf, Tracer) and is_float(leaf.dtype)}
+    with jax.ensure_compile_time_eval():  # a constant is checked inside `jit` too
+        fine = jax.device_get(_are_spreads(known))
+    for path in known:
+        if not fine[path]:
             raise PosteriorError(f"the std of '{path}' is negative or not finite somewhere")
+
+
+@jax.jit  # one program: one for each operation and shape would take over a second to compile
+def _are_spreads(stds: dict[str, Array]) -> dict[str, Array]:
+    return {path: jnp.all(jnp.isfinite(leaf) & (leaf >= 0)) for path, leaf in stds.items()}
 
 
 def _check_arrays(params: Tree) -> None:
@@ -261,8 +266,7 @@ def _checked(tau: Scalar) -> Scalar:
 
 
 @jax.jit
-def _between(start: Gaussian, end: Gaussian, tau: Scalar) -> Gaussian:
-    tau = jnp.asarray(tau, jnp.result_type(float))  # float64 under x64, so that 0.1 is that of Python
+def _between(start: Gaussian, end: Gaussian, tau: Float[Array, ""]) -> Gaussian:
     return jax.tree.map(lambda a, b: _line(a, b, tau), start, end)
 
 

@@ -7,6 +7,8 @@ computed at once.
 
 import zlib
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Inexact, Key, UInt32
 
 from .errors import ConfigError
-from .trees import Tree, common_dtype, is_float
+from .trees import Tree, check_not_narrowed, common_dtype, is_float
 
 PRNGKey = Key[Array, ""] | UInt32[Array, "words"]  # of jax.random.key, or the raw words of jax.random.PRNGKey
 
@@ -99,3 +101,15 @@ def sample_with(draw: Callable[[PRNGKey], Tree], key: PRNGKey, count: int) -> Tr
     One after the other, as evaluation draws them: side by side, the compiler may round the last bit otherwise.
     """
     return jax.lax.map(lambda number: draw(jax.random.fold_in(key, number)), jnp.arange(count))
+
+
+def sample_of(posterior: Any, key: PRNGKey, count: int) -> Tree:
+    """Returns `count` draws of a posterior with a method `draw(key)`, as above; compiled once for each count."""
+    check_key(key)
+    check_not_narrowed(posterior, "the posterior")
+    return _sample_of(posterior, key, count)
+
+
+@partial(jax.jit, static_argnames="count")
+def _sample_of(posterior: Any, key: PRNGKey, count: int) -> Tree:
+    return sample_with(posterior.draw, key, count)

@@ -82,6 +82,8 @@ def map_with_path(function: Callable[..., Any], tree: Tree, *rest: Tree) -> Tree
 def check_same_structure(first: Tree, second: Tree, what: str) -> None:
     """Raises `ModelError` naming the first path or shape in which two trees differ."""
     left, right = flatten(first), flatten(second)
+    if left.keys() == right.keys() and all(np.shape(left[path]) == np.shape(right[path]) for path in left):
+        return
     for path in left:
         if path not in right:
             raise ModelError(f"{what}: '{path}' is in the first tree only")
@@ -89,10 +91,10 @@ def check_same_structure(first: Tree, second: Tree, what: str) -> None:
         if path not in left:
             raise ModelError(f"{what}: '{path}' is in the second tree only")
     for path, leaf in left.items():
-        if jax.numpy.shape(leaf) != jax.numpy.shape(right[path]):
+        if np.shape(leaf) != np.shape(right[path]):
             raise ModelError(
-                f"{what}: '{path}' has shape {jax.numpy.shape(leaf)} in the first tree "
-                f"and {jax.numpy.shape(right[path])} in the second"
+                f"{what}: '{path}' has shape {np.shape(leaf)} in the first tree "
+                f"and {np.shape(right[path])} in the second"
             )
 
 
@@ -139,6 +141,23 @@ def stacked(trees: Sequence[Tree]) -> Tree:
         return np.stack(leaves) if on_host else jax.numpy.stack([jax.numpy.asarray(leaf) for leaf in leaves])
 
     return jax.tree.map(stack, *trees)
+
+
+def placed_as(leaf: Any, array: np.ndarray) -> Any:
+    """An array that takes the place of a leaf: numpy's, or JAX's on the leaf's devices, tied to them where that was.
+
+    A program is compiled anew for arrays that are tied to a device, as `device_put` ties them.
+
+    Example:
+        >>> placed_as(jax.numpy.zeros(2), np.ones(2, np.float32)).committed
+        False
+    """
+    if not isinstance(leaf, jax.Array):
+        return array
+    if leaf.committed:
+        return jax.device_put(array, leaf.sharding)
+    with jax.default_device(next(iter(leaf.devices()))):
+        return jax.numpy.asarray(array)
 
 
 def common_dtype(*values: Any) -> Any:

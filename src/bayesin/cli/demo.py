@@ -17,7 +17,7 @@ OWN = "plane.json"  # which no other verb writes
 class Demo(Common):
     """Trains two posteriors on the embedded digits, aligns them, and writes a page that shows what changed.
 
-    Needs no data and no network, and takes about a minute on two cores.
+    Needs no data and no network, and takes about half a minute on two cores.
     """
 
     out: Path = Path("demo")
@@ -27,10 +27,12 @@ class Demo(Common):
 
     def run(self, out: Output) -> dict[str, Any]:
         from ..lab.demo import SETS, DemoProgress, run_demo
+        from ..lab.machine import use_one_thread
         from ..lab.report import write_demo_report
         from .output_dir import result_folder
 
         _check_folder(self.out)
+        use_one_thread()
         with out.progress("demo", 100) as bar, result_folder(self.out, [], [], force=True) as place:
 
             def tell(progress: DemoProgress) -> None:

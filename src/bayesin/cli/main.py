@@ -70,13 +70,13 @@ VERBS = {
         "bayesin evaluate runs/digits#0 --out runs/scores",
     ),
     "push": Verb(
-        "push:Push",
+        "hub:Push",
         "send posteriors and their card to the Hugging Face hub",
         "bayesin push runs/digits user/digits",
         compiles=False,
     ),
     "pull": Verb(
-        "pull:Pull",
+        "hub:Pull",
         "bring posteriors and their card from the Hugging Face hub, checked",
         "bayesin pull user/digits --out runs/theirs",
         compiles=False,

@@ -11,6 +11,7 @@ import codecs
 import io
 import os
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -19,7 +20,15 @@ from importlib.util import find_spec
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -27,6 +36,7 @@ from ..json_files import json_text
 
 LONG_UNITS, SHORT_UNITS = ("seconds", "minutes", "hours"), ("s", "min", "h")
 DRAWN_WITH = ("plotly", "matplotlib")
+SILENCE = 60.0  # seconds between two lines about a bar that nobody sees
 IN_ASCII = {
     "τ": "tau",
     "±": "+/-",
@@ -87,7 +97,7 @@ class Output:
 
     @contextmanager
     def progress(self, label: str, total: float | None) -> Iterator["Bar"]:
-        """A bar with time left on standard error; silent where that is no terminal, or when quiet."""
+        """A bar with time left on standard error; where that is no terminal a line a minute; nothing when quiet."""
         shown = not self.quiet and self.errors.is_terminal
         columns = (
             TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True)),
@@ -104,7 +114,7 @@ class Output:
             ),
         )
         with Progress(*columns, console=self.errors, disable=not shown, transient=True, expand=True) as progress:
-            yield Bar(progress, progress.add_task(printable(label), total=total, note=""))
+            yield Bar(progress, progress.add_task(printable(label), total=total, note=""), self.log)
 
     def result(self, value: Any) -> None:
         """Prints the verb's result as JSON when asked for."""
@@ -144,11 +154,16 @@ class Output:
 class Bar:
     """One running bar: where it stands, and a short note beside it."""
 
-    def __init__(self, progress: Progress, task: Any):
-        self._progress, self._task = progress, task
+    def __init__(self, progress: Progress, task: TaskID, log: Callable[[str], None]):
+        self._progress, self._task, self._log, self._said = progress, task, log, time.monotonic()
 
     def update(self, completed: float, note: str = "", total: float | None = None) -> None:
+        """Moves the bar. In a job on a cluster, whose log is all that one sees of hours of work, a line says so."""
         self._progress.update(self._task, completed=completed, note=printable(note), total=total)
+        if time.monotonic() - self._said >= SILENCE:
+            task, self._said = self._progress.tasks[self._task], time.monotonic()
+            of_how_many = "" if task.total is None else f" of {task.total:,.0f}"
+            self._log(f"{task.description}: {completed:,.0f}{of_how_many} {note}".rstrip())
 
 
 def take_any_text() -> None:

@@ -53,7 +53,7 @@ class Train(_Settings):  # pyright: ignore[reportGeneralTypeIssues]
     """Hidden layers of an mlp (3)."""
     norm: Literal["layernorm", "frn"] = "layernorm"
     """Normalisation of resnet20."""
-    preset: Literal["paper", "converged", "demo"] | None = None
+    preset: Literal["paper", "converged", "accurate", "demo"] | None = None
     """paper: SGD, stds stay near 0.01. converged: Adam, stds grow towards the prior. demo: the digits, T = 0.1."""
     method: Literal["vi", "ensemble", "hmc", "swag", "laplace", "sgmcmc"] = "vi"
     """Mean-field variational inference, a deep ensemble of maximum-a-posteriori networks, full-batch HMC, the

@@ -28,9 +28,8 @@ from ..posteriors import Gaussian
 from ..randomness import PRNGKey, check_key
 from ..symmetry import Activations, PermutationSpec, hidden_activations, transpositions
 from ..trees import Tree
-from .clusters import mixture_of
 from .members import Foldable, Members, flipped, fold, low_rank, members_of, noise
-from .moments import rebase
+from .moments import mixture_of, rebase
 from .sample_matching import match_activations_to_mean, match_weights, match_weights_to_mean, stacked
 from .scaling import DRAWS, SCALES, Folded, certain, losses_of_scales, scaled
 from .unit_matrix import SampleSet

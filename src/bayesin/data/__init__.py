@@ -1,8 +1,6 @@
 """Real data: found or fetched, checked by content, normalised with the training set's statistics."""
 
 from .arrays import from_arrays as from_arrays
-from .content import is_data_file as is_data_file
-from .content import published_content as published_content
 from .dataset import Dataset as Dataset
 from .dataset import Normalise as Normalise
 from .dataset import stratified as stratified
@@ -21,3 +19,5 @@ from .sources import NAMES as NAMES
 from .sources import SOURCES as SOURCES
 from .sources import Download as Download
 from .sources import Source as Source
+from .sources import is_data_file as is_data_file
+from .sources import published_content as published_content

@@ -13,8 +13,8 @@ import numpy as np
 
 from ..errors import ConfigError, DataError
 from ..inputs import Inputs, as_inputs, count_of, describe
-from .content import content_of_arrays
 from .normalise import pixels_to_floats, standardise
+from .sources import content_of_arrays
 
 Normalise = Literal["standard", "unit", "none"]
 

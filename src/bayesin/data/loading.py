@@ -10,12 +10,11 @@ import numpy as np
 from ..errors import DataError
 from ..trees import unflatten
 from .arrays import from_arrays, normalised
-from .content import DIGITS, content_of_arrays, content_of_source, is_data_file
 from .dataset import Dataset, Normalise, check_normalise
 from .folders import Found, locate, read_checked, searched
 from .formats import DIGITS_TOP, parse_cifar, parse_idx, read_digits, read_npz
 from .normalise import in_threads
-from .sources import Source, source_of
+from .sources import DIGITS, Source, content_of_arrays, content_of_source, is_data_file, source_of
 
 
 def load(

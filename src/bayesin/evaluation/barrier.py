@@ -33,7 +33,7 @@ from ..posteriors import Posterior
 from ..randomness import PRNGKey
 from ..trees import Tree
 from . import metrics
-from .marginal import Data
+from .marginal import Data, KeptNoise
 from .predict import Evaluation, evaluate_prepared, prepare, standard_error
 from .sizes import ChunkSizes
 
@@ -187,12 +187,13 @@ def barrier(
     labels = np.asarray(data[1])
     others = None if calibrate is None or isinstance(calibrate, str) else calibrate
     held_out = None if others is None else prepare(path(0.0), apply, others, samples, prepared.likelihood, chunks)
+    noise = KeptNoise(key, samples)
     predictions: list[Evaluation] = []
     rows: list[dict[str, Any]] = []
     for number, tau in enumerate(grid):
         try:
-            there = evaluate_prepared(path(tau), prepared, key, samples)
-            beside = None if held_out is None else evaluate_prepared(path(tau), held_out, key, samples)
+            there = evaluate_prepared(path(tau), prepared, key, samples, noise)
+            beside = None if held_out is None else evaluate_prepared(path(tau), held_out, key, samples, noise)
         except PosteriorError as error:
             raise PosteriorError(f"at τ = {tau:g}: {error}") from None
         rows.append(_scores(there, labels, kept))

@@ -17,9 +17,8 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Shaped
 
-from ..chunks import Chunks
 from ..errors import ConfigError
-from ..inputs import ExampleInputs, Inputs, take
+from ..inputs import Chunks, ExampleInputs, Inputs, take
 from ..jaxprs import Apply
 from ..likelihoods import Likelihood, LikelihoodLike, as_likelihood
 from ..paths import Mixture, as_gaussian
@@ -32,12 +31,13 @@ from ..posteriors import (
     Samples,
     is_posterior,
 )
-from ..randomness import PRNGKey, check_key
+from ..randomness import PRNGKey, check_key, normal_tree, sample_with
 from ..trees import Tree, check_not_narrowed, common_dtype
 
 # Posteriors whose draw number s can be made alone.
 Drawable = Gaussian | LowRankGaussian | FactorGaussian | GaussianMixture | Samples | Mixture
 Data = tuple[ExampleInputs, Shaped[Array | np.ndarray, "examples ..."]]
+MOST_NOISE = 256 << 20  # bytes of noise that are kept for the evaluations of one path
 
 
 class Averages(NamedTuple):
@@ -117,11 +117,39 @@ def needed(key: PRNGKey | None) -> PRNGKey:
     return key
 
 
+class KeptNoise:
+    """The noise of all draws, made once for many posteriors that are drawn from with one key.
+
+    To make it takes as long as to evaluate a small network on some hundred examples. The draws are the same.
+    """
+
+    def __init__(self, key: PRNGKey | None, samples: int):
+        self._key, self._samples = key, samples
+        self._made: Tree | None = None
+
+    def of(self, posterior: Drawable) -> Tree | None:
+        """Returns the noise with a leading axis of draws; None where it is not that of a mean-field Gaussian, or too
+        much to be kept."""
+        if not isinstance(posterior, Gaussian) or self._key is None:
+            return None
+        if 4 * self._samples * posterior.size > MOST_NOISE:
+            return None
+        if self._made is None:
+            self._made = _noise_of_all(posterior.mean, self._key, self._samples)
+        return self._made
+
+
+@partial(jax.jit, static_argnames="samples")
+def _noise_of_all(like: Tree, key: PRNGKey, samples: int) -> Tree:
+    return sample_with(lambda own: normal_tree(own, like), key, samples)
+
+
 @partial(jax.jit, static_argnames=("apply", "likelihood", "samples", "draws", "count"))
 def average_over_draws(
     posterior: Drawable,
     key: PRNGKey,
     chunks: Chunks,
+    noise: Tree | None = None,  # of all draws, where it is known
     *,
     apply: Apply,
     likelihood: Likelihood,
@@ -140,7 +168,7 @@ def average_over_draws(
         index = first + jnp.arange(draws)
         # The last round may be short. It is filled with the last draw once more, which then has no weight, so that
         # every round has one shape.
-        members = _stacked(posterior, key, jnp.minimum(index, samples - 1))
+        members = _stacked(posterior, key, jnp.minimum(index, samples - 1), noise)
         unused = jnp.where(index < samples, 0.0, -jnp.inf).astype(total.dtype)
 
         def one_chunk(chunk: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -217,8 +245,10 @@ def outputs_of_draws(
     return outputs.reshape(-1, math.prod(jax.tree.leaves(x)[0].shape[:2]), *outputs.shape[4:])[:samples]
 
 
-def draw(posterior: Drawable, key: PRNGKey, number: int | Array) -> Tree:
+def draw(posterior: Drawable, key: PRNGKey, number: int | Array, noise: Tree | None = None) -> Tree:
     """The weights of draw number `number`; of a mixture, one draw of each part with the same noise."""
+    if noise is not None and isinstance(posterior, Gaussian):
+        return posterior.at(jax.tree.map(lambda leaf: leaf[number], noise))
     if isinstance(posterior, Mixture):
         return draw(posterior.first, key, number), draw(posterior.second, key, number)
     if isinstance(posterior, Samples):
@@ -226,11 +256,11 @@ def draw(posterior: Drawable, key: PRNGKey, number: int | Array) -> Tree:
     return posterior.draw(jax.random.fold_in(key, number))
 
 
-def _stacked(posterior: Drawable, key: PRNGKey, index: Array) -> Tree:
+def _stacked(posterior: Drawable, key: PRNGKey, index: Array, noise: Tree | None = None) -> Tree:
     """Weights of some draws. A single one is not vmapped: that would turn convolutions into grouped ones."""
     if len(index) == 1:
-        return jax.tree.map(lambda leaf: leaf[None], draw(posterior, key, index[0]))
-    return jax.vmap(lambda number: draw(posterior, key, number))(index)
+        return jax.tree.map(lambda leaf: leaf[None], draw(posterior, key, index[0], noise))
+    return jax.vmap(lambda number: draw(posterior, key, number, noise))(index)
 
 
 def _all_scores(

@@ -29,7 +29,7 @@ from ..paths import as_gaussian, geodesic
 from ..posteriors import Gaussian, Posterior
 from ..randomness import PRNGKey
 from ..trees import Tree, common_dtype, flatten, is_float
-from .marginal import Data
+from .marginal import Data, KeptNoise
 from .predict import evaluate_prepared, prepare
 
 
@@ -114,10 +114,11 @@ def plane(
     room = margin * (high - low)
     u, v = (np.linspace(a, b, resolution) for a, b in zip(low - room, high + room, strict=True))
     prepared = prepare(first, apply, data, samples, as_likelihood(likelihood))
+    noise = KeptNoise(key, samples)
     log_likelihood, prior = np.empty((resolution, resolution)), np.empty((resolution, resolution))
     for number, (i, j) in enumerate(np.ndindex(resolution, resolution)):
         there = _combine(ends, jnp.asarray(_barycentric(corners, u[j], v[i]), jnp.result_type(float)))
-        log_likelihood[i, j] = -prepared.count * evaluate_prepared(there, prepared, key, samples).nll
+        log_likelihood[i, j] = -prepared.count * evaluate_prepared(there, prepared, key, samples, noise).nll
         prior[i, j] = _expected_log_prior(there, prior_variance, frozenset(exclude))
         if on_point is not None:
             on_point(number + 1, resolution**2)
@@ -126,8 +127,7 @@ def plane(
 
 def _corners(means: list[Tree]) -> np.ndarray:
     """Coordinates of the means in their plane, from their inner products alone."""
-    sides = [jax.tree.map(jnp.subtract, mean, means[0]) for mean in means[1:]]
-    (aa, ab), (_, bb) = [[_inner(first, second) for second in sides] for first in sides]
+    aa, ab, bb = (sum(map(float, products)) for products in _products_of_sides(means))
     length = np.sqrt(aa)
     height = np.sqrt(max(bb - ab**2 / aa, 0.0)) if aa > 0 else 0.0
     if not height > 1e-4 * np.sqrt(bb):  # float32 inner products resolve no less
@@ -135,13 +135,14 @@ def _corners(means: list[Tree]) -> np.ndarray:
     return np.array([[0.0, 0.0], [length, 0.0], [ab / length, height]])
 
 
-def _inner(first: Tree, second: Tree) -> float:
-    others = flatten(second)
-    return sum(
-        float(jnp.vdot(_widened(leaf), _widened(others[path])))
-        for path, leaf in flatten(first).items()
-        if is_float(leaf.dtype)
-    )
+@jax.jit  # one program: compiled one operation at a time, they would take longer than a barrier
+def _products_of_sides(means: list[Tree]) -> list[list[Array]]:
+    """Inner products of the two sides that begin at the first mean, tensor by tensor: of the one with itself, of the
+    two, and of the other with itself."""
+    first, second = (flatten(jax.tree.map(jnp.subtract, mean, means[0])) for mean in means[1:])
+    pairs = (first, first), (first, second), (second, second)
+    paths = [path for path, leaf in first.items() if is_float(leaf.dtype)]
+    return [[jnp.vdot(_widened(one[path]), _widened(other[path])) for path in paths] for one, other in pairs]
 
 
 def _widened(leaf: Array) -> Array:
@@ -170,9 +171,18 @@ def _combine(ends: list[Gaussian], weights: Float[Array, "3"]) -> Gaussian:
 
 def _expected_log_prior(posterior: Gaussian, variance: float, exclude: frozenset[str]) -> float:
     """`−½ Σ (mean² + std²) / v − ½ n log 2πv`: the log-prior averaged over the posterior."""
-    stds, total, count = flatten(posterior.std), 0.0, 0
-    for path, mean in flatten(posterior.mean).items():
-        if path not in exclude and is_float(mean.dtype):
-            squares = jnp.sum(_widened(mean) ** 2) + jnp.sum(_widened(stds[path]) ** 2)
-            total, count = total + float(squares), count + mean.size
+    squares = {path: square for path, square in jax.device_get(_squares(posterior)).items() if path not in exclude}
+    means = flatten(posterior.mean)
+    total, count = sum(map(float, squares.values())), sum(means[path].size for path in squares)
     return -0.5 * total / variance - 0.5 * count * float(np.log(2 * np.pi * variance))
+
+
+@jax.jit
+def _squares(posterior: Gaussian) -> dict[str, Array]:
+    """Σ mean² + std² of every tensor of weights."""
+    stds = flatten(posterior.std)
+    return {
+        path: jnp.sum(_widened(mean) ** 2) + jnp.sum(_widened(stds[path]) ** 2)
+        for path, mean in flatten(posterior.mean).items()
+        if is_float(mean.dtype)
+    }

@@ -22,17 +22,16 @@ import numpy as np
 from jax.dtypes import canonicalize_dtype
 from jaxtyping import Array, Float
 
-from ..chunks import Chunks, cut
 from ..errors import ConfigError, DataError, PosteriorError
 from ..inference import Fit
-from ..inputs import ExampleInputs, check_whole, count_of, without_bytes
+from ..inputs import Chunks, ExampleInputs, check_whole, count_of, cut, without_bytes
 from ..jaxprs import Apply, hashable
 from ..likelihoods import Categorical, Likelihood, LikelihoodLike, Normal, as_likelihood, check_outputs
 from ..paths import Mixture, as_gaussian, is_point
 from ..posteriors import Gaussian, Posterior, Samples, is_posterior
 from ..randomness import PRNGKey
 from ..trees import Tree
-from .marginal import Data, as_drawable, average_over_draws, needed, outputs_of_draws
+from .marginal import Data, KeptNoise, as_drawable, average_over_draws, needed, outputs_of_draws
 from .predictive import ClassPredictive, Predictive, RealPredictive, pooled
 from .sizes import ChunkSizes, choose_sizes
 
@@ -232,8 +231,15 @@ def _predict_reals(posterior: Any, data: Prepared, key: PRNGKey | None, samples:
     outputs = outputs_of_draws(drawn, key, data.chunks.x, apply=data.apply, samples=samples, draws=draws)
     outputs = outputs[:, : data.count]
     _check_finite(outputs)
-    moments = data.likelihood.moments(outputs)  # pyright: ignore[reportAttributeAccessIssue]
+    # A likelihood has outputs batch first, as everywhere: draws count as more examples.
+    batch = outputs.reshape(-1, *outputs.shape[2:])
+    moments = data.likelihood.moments(batch)  # pyright: ignore[reportAttributeAccessIssue]
     means, stds = np.broadcast_arrays(*(np.asarray(part, np.float64) for part in moments))
+    if means.shape[:1] != batch.shape[:1]:
+        raise DataError(
+            f"moments(outputs) returns shapes {' and '.join(str(np.shape(part)) for part in moments)} for outputs "
+            f"{tuple(batch.shape)}; a mean and a std of every target are needed, batch first"
+        )
     means, stds = (part.reshape(samples, data.count, -1) for part in (means, stds))
     return RealPredictive(means, stds, np.full(samples, 1 / samples))
 
@@ -267,14 +273,19 @@ def prepare(
 
 
 def evaluate_prepared(
-    posterior: Posterior | Mixture | Tree, data: Prepared, key: PRNGKey | None, samples: int
+    posterior: Posterior | Mixture | Tree,
+    data: Prepared,
+    key: PRNGKey | None,
+    samples: int,
+    noise: KeptNoise | None = None,
 ) -> Evaluation:
-    """`evaluate` on data that is checked and on the device already."""
+    """`evaluate` on data that is checked and on the device already; `noise` serves many with one key."""
     drawn, key, samples = _draws(posterior, key, samples)
     averages = average_over_draws(
         drawn,
         key,
         data.chunks,
+        None if noise is None else noise.of(drawn),
         apply=data.apply,
         likelihood=data.likelihood,
         samples=samples,

@@ -10,8 +10,9 @@ Reference: Vehtari et al. 2021 (R-hat).
 import warnings
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -32,7 +33,7 @@ PROBED = 64  # inputs whose predictions are
 FEWEST = 4  # draws of a chain that R-hat can be taken of
 
 
-class ChainDiagnostics(NamedTuple):
+class ChainDiagnostics(eqx.Module):
     """How chains have mixed: in weights as they came, in weights modulo symmetry, in predictions.
 
     Example:

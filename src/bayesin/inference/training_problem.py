@@ -29,12 +29,12 @@ class TrainAndTest(Protocol):
     """A data set with a training part, and a test part `x_test`, `y_test` where there is one; see `data.Dataset`."""
 
     @property
-    def x_train(self) -> Any: ...
+    def x_train(self) -> Inputs: ...
     @property
     def y_train(self) -> ArrayLike: ...
 
 
-TrainingData = TrainAndTest | tuple[Any, ArrayLike]  # inputs: an array, or a dict of them
+TrainingData = TrainAndTest | tuple[Inputs, ArrayLike]  # inputs: an array, or a dict of them
 
 
 class Arrays(NamedTuple):

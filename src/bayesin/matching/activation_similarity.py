@@ -23,9 +23,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from ..chunks import Chunks, cut
 from ..errors import ConfigError
-from ..inputs import Inputs, count_of, shapes_of
+from ..inputs import Chunks, Inputs, count_of, cut, shapes_of
 from ..posteriors import Posterior, is_posterior
 from ..randomness import PRNGKey, check_key
 from ..symmetry import Activations, Sites

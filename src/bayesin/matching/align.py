@@ -200,8 +200,8 @@ def _checked_order(order: Iterable[Sequence[str]], spec: PermutationSpec) -> lis
     for number, sweep in enumerate(order):
         if isinstance(sweep, str):
             raise SpecError(f"order: sweep {number} is the text '{sweep}'; give a list of group names for each sweep")
-        for group in sweep:
-            if group not in sizes:
-                raise SpecError(f"order: there is no group '{group}'; the spec has {', '.join(sizes) or 'none'}")
+        if not sizes.keys() >= set(sweep):
+            group = next(group for group in sweep if group not in sizes)
+            raise SpecError(f"order: there is no group '{group}'; the spec has {', '.join(sizes) or 'none'}")
         sweeps.append(tuple(sweep))
     return sweeps

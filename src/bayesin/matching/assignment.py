@@ -46,11 +46,11 @@ def assign(
     """
     if similarity.shape[0] < 2:
         return Assignment(np.arange(similarity.shape[0]), np.zeros(similarity.shape[0], similarity.dtype))
+    if similarity.shape[0] <= SMALL:
+        return Assignment(_solve(-similarity), np.zeros(similarity.shape[0], similarity.dtype))
     best = similarity.argmax(1)
     if np.bincount(best, minlength=best.size).max() == 1:  # no two rows want the same column
         return Assignment(best, np.zeros(best.size, similarity.dtype))
-    if best.size <= SMALL:
-        return Assignment(_solve(similarity.max() - similarity), np.zeros(best.size, similarity.dtype))
     start = -similarity.mean(0) if potentials is None else potentials
     cost, spare = np.empty((2, *similarity.shape), similarity.dtype) if work is None else work
     np.subtract(-start, similarity, out=cost)

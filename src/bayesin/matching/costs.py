@@ -28,7 +28,7 @@ References: Rossi et al. 2023, section 4; its appendix A drops the trace term by
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
@@ -623,24 +623,53 @@ def similarity_shape(spec: PermutationSpec, group: str) -> tuple[int, ...]:
     return (*outer, *twice, size, size)
 
 
-def tensor_value(cost: Cost, target: Marginals, source: Marginals) -> float:
-    """Returns the cost of one tensor whose source has been moved, from its definition."""
+def value_of(cost: Cost, tensors: Iterable[tuple[Marginals, Marginals]]) -> float:
+    """Returns the cost of tensors whose sources have been moved, from its definition."""
     value = getattr(cost, "value", None)
     if value is not None:
-        return float(value(target, source))
+        return sum((float(value(*tensor)) for tensor in tensors), 0.0)
     if not hasattr(cost, "features"):  # all its evidence is given outright
         return 0.0
-    return sum(squared_distance(*pair) for pair in cost.features(target, source))
+    return squared_distances(pair for tensor in tensors for pair in cost.features(*tensor))
+
+
+def squared_distances(pairs: Iterable[Pair]) -> float:
+    """Returns Σ (a − b)² over all pairs."""
+    return sum((squared_distance(first, second) for first, second in joined(pairs)), 0.0)
+
+
+def joined(rows: Iterable[tuple[np.ndarray, ...]]) -> Iterator[tuple[np.ndarray, ...]]:
+    """The same numbers in fewer rows: those of small arrays, flat and behind one another, up to `CHUNK` of them.
+
+    What a call into numpy costs is the time of some thousand numbers. The arrays of a row have one size.
+    """
+    small: list[tuple[np.ndarray, ...]] = []
+    count = 0
+    for row in rows:
+        size = row[0].size
+        if 2 * size > CHUNK:
+            yield row
+            continue
+        if count + size > CHUNK:
+            yield tuple(_behind_one_another(side) for side in zip(*small, strict=True))
+            small, count = [], 0
+        small.append(row)
+        count += size
+    if small:
+        yield tuple(_behind_one_another(side) for side in zip(*small, strict=True))
+
+
+def _behind_one_another(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    return np.concatenate([widened(array) for array in arrays], axis=None)
 
 
 def squared_distance(first: np.ndarray, second: np.ndarray) -> float:
     """Returns Σ (a − b)², piece by piece: each summed by BLAS in its own precision, all of them in float64."""
-    if first.size <= CHUNK:
-        gap = (widened(first) - widened(second)).reshape(-1)
-        return float(gap.dot(gap))
-    first, second = first.reshape(-1), second.reshape(-1)
-    parts = (slice(start, start + CHUNK) for start in range(0, first.size, CHUNK))
-    return sum(squared_distance(first[part], second[part]) for part in parts)
+    first, second, total = first.reshape(-1), second.reshape(-1), 0.0
+    for start in range(0, first.size, CHUNK):
+        gap = widened(first[start : start + CHUNK]) - widened(second[start : start + CHUNK])
+        total += float(gap.dot(gap))
+    return total
 
 
 def inner_product(first: np.ndarray, second: np.ndarray) -> float:

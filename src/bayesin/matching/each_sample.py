@@ -10,8 +10,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import jax
 import numpy as np
 
-from ..chunks import cut
-from ..inputs import Inputs, count_of
+from ..inputs import Inputs, count_of, cut
 from ..symmetry import Activations, PermutationSpec
 from ..trees import Tree
 from .activation_similarity import activation_similarity

@@ -20,8 +20,7 @@ import numpy as np
 from jax.extend.core import JaxprEqn
 from jaxtyping import Array, Float
 
-from ..chunks import cut
-from ..inputs import Inputs, count_of, shapes_of, take
+from ..inputs import Inputs, count_of, cut, shapes_of, take
 from ..jaxprs import Apply, evaluate, follow, hashable
 from ..trees import Flat, Tree, flatten
 from .activation_similarity import CHUNK_BYTES

@@ -33,7 +33,7 @@ from ..errors import ConfigError, PosteriorError
 from ..posteriors import Gaussian, Posterior, Samples, is_posterior
 from ..randomness import PRNGKey, check_key
 from ..symmetry import Layout, Perms, PermutationSpec, Signs, gather
-from ..trees import Tree
+from ..trees import Tree, placed_as
 from .costs import (
     Cost,
     CostLike,
@@ -45,7 +45,7 @@ from .costs import (
     as_cost,
     bound_among,
     name_of,
-    tensor_value,
+    value_of,
 )
 from .families import FlatPerms, Structure, structure_of
 from .problem import (
@@ -263,11 +263,12 @@ class _Search:
         ]
         if hasattr(self.cost, "trees"):
             return self._of_features()
-        return 0.5 * sum(
-            tensor_value(self.cost, as_marginals(ours), as_marginals(theirs))
+        tensors = (
+            (as_marginals(ours), as_marginals(theirs))
             for first, second in itertools.permutations(moved, 2)
             for ours, theirs in zip(first, second, strict=True)
         )
+        return 0.5 * value_of(self.cost, tensors)
 
     def _of_features(self) -> float:
         """Σ over pairs of −2 ⟨target, source⟩, of a cost that is known up to a constant."""
@@ -455,4 +456,4 @@ def _average_leaf(*leaves: np.ndarray | jax.Array) -> np.ndarray | jax.Array:
     for leaf in leaves:
         total += np.asarray(leaf)
     mean = (total / len(leaves)).astype(first.dtype)
-    return jax.device_put(mean, leaves[0].sharding) if isinstance(leaves[0], jax.Array) else mean
+    return placed_as(leaves[0], mean)

@@ -6,7 +6,7 @@ similarity.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -28,8 +28,9 @@ from .costs import (
     feature_pairs,
     feature_trees,
     group_similarities,
-    squared_distance,
-    tensor_value,
+    joined,
+    squared_distances,
+    value_of,
     widened,
 )
 from .families import FlatPerms, Piece, Structure, structure_of
@@ -112,10 +113,17 @@ def pose(
         turned = feature_trees(cost, target, permuted(source, spec, spec.identity(), flips), spec)
     flat = structure.flat(spec.identity(), flips) if flips else {}
     left_out = exclude | {path for path in means0 if _is_integer(means0[path]) or _is_integer(means1[path])}
-    for piece in structure.pieces:
+    pieces = [piece for piece in structure.pieces if piece.layout.path not in left_out]
+    arrays_alone = plain and dtype is None and not structure.signed and (stds0 is None) == (stds1 is None)
+    if arrays_alone:  # as below, in fewer calls: on small networks they would take longer than the search
+        sides = [(means,) if stds is None else (means, stds) for means, stds in ((means0, stds0), (means1, stds1))]
+        count = 1 if isinstance(cost, Means) else len(sides[0])
+        for piece in pieces:
+            ours, theirs = (tuple([piece.of(flat[piece.layout.path]) for flat in side]) for side in sides)
+            marginals.append(TensorPair(piece, ours, theirs))
+        features = marginals if count == len(sides[0]) else [pair.first(count) for pair in marginals]
+    for piece in pieces if not arrays_alone else ():
         path = piece.layout.path
-        if path in left_out:
-            continue
         ours, theirs = _marginals(means0, stds0, piece, dtype), _marginals(means1, stds1, piece, dtype)
         check_marginals(cost, ours, path, "target")
         check_marginals(cost, theirs, path, "source")
@@ -191,12 +199,17 @@ def objective(problem: Problem, perms: Perms, signs: Signs | None = None) -> flo
 
 def objective_of_flat(problem: Problem, flat: FlatPerms) -> float:
     """Returns the same from the permutation of every unit."""
-    skip, total = unmoved(problem, flat), _of_groups(problem, flat)
-    for pair in _compared(problem):
-        stays = skip.issuperset(pair.layout.present)
-        source = pair.source if stays else [gather(array, pair.layout, flat, skip) for array in pair.source]
-        total += _cost(problem, pair.target, source)
-    return total
+    skip = unmoved(problem, flat)
+    moved = (
+        (
+            pair.target,
+            pair.source
+            if skip.issuperset(pair.layout.present)
+            else [gather(array, pair.layout, flat, skip) for array in pair.source],
+        )
+        for pair in _compared(problem)
+    )
+    return _of_groups(problem, flat) + _cost(problem, moved)
 
 
 def objective_of_moved(problem: Problem, flat: FlatPerms, moved: Posterior | Tree) -> float:
@@ -209,11 +222,11 @@ def objective_of_moved(problem: Problem, flat: FlatPerms, moved: Posterior | Tre
     if hasattr(problem.cost, "trees"):  # its features are not made of the marginals alone
         return objective_of_flat(problem, flat)
     arrays_of = [dict(zip(flatten(trees[0]), map(np.asarray, jax.tree.leaves(tree)), strict=True)) for tree in trees]
-    total = _of_groups(problem, flat)
-    for piece, target, source, _ in problem.marginals:
-        arrays = [piece.of(of[piece.layout.path]).astype(source[0].dtype, copy=False) for of in arrays_of]
-        total += tensor_value(problem.cost, as_marginals(target), as_marginals(arrays))
-    return total
+    tensors = (
+        (as_marginals(target), as_marginals([_seen_in(of, piece, source[0].dtype) for of in arrays_of]))
+        for piece, target, source, _ in problem.marginals
+    )
+    return _of_groups(problem, flat) + value_of(problem.cost, tensors)
 
 
 def unmoved(problem: Problem, flat: FlatPerms) -> frozenset[str]:
@@ -239,7 +252,7 @@ def gain_of_units(problem: Problem, unit: str, flat: FlatPerms, new: np.ndarray)
                 [gather(array.take(units[moved], place), pair.layout, flat, skip) for array in pair.source]
                 for units in (flat[unit], new)
             )
-            total += _cost(problem, part, before) - _cost(problem, part, after)
+            total += _cost(problem, [(part, before)]) - _cost(problem, [(part, after)])
     return total
 
 
@@ -271,18 +284,19 @@ def _host_arrays(posterior: Posterior | Tree, spec: PermutationSpec, role: str) 
     trees = (posterior.mean, posterior.std) if is_posterior(posterior) else (posterior,)
     paths = _fitting_paths(trees[0], spec)
     flats = [dict(zip(paths, map(np.asarray, jax.tree.leaves(tree)), strict=True)) for tree in trees]
-    total = 0.0
-    with np.errstate(over="ignore"):  # what is not finite is refused
-        for path, leaf in (item for flat in flats for item in flat.items() if not _is_integer(item[1])):
-            square = _square(leaf)
-            total += square
-            if not math.isfinite(square) and not np.isfinite(leaf).all():  # a finite sum means finite entries
+    weights = [(path, leaf) for flat in flats for path, leaf in flat.items() if not _is_integer(leaf)]
+    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused
+        total = sum(_square(part) for (part,) in joined((leaf,) for _, leaf in weights))
+    if not math.isfinite(total):  # a finite sum means finite entries
+        for path, leaf in weights:
+            if not np.isfinite(leaf).all():
                 what = "NaN" if np.isnan(leaf).any() else "an infinity"
                 raise PosteriorError(f"'{path}' of the {role} holds {what}; the fit that wrote it has diverged")
-    for path, std in flats[1].items() if len(flats) > 1 else ():
-        if std.min(initial=0) < 0:
-            raise PosteriorError(f"the std of '{path}' of the {role} is negative; pass stds, not their logarithms")
-    return flats[0], flats[1] if len(flats) > 1 else None, total**0.5
+    stds = flats[1] if len(flats) > 1 else None
+    if stds is not None and any(part.min(initial=0) < 0 for (part,) in joined((leaf,) for leaf in stds.values())):
+        path = next(path for path, std in stds.items() if std.min(initial=0) < 0)
+        raise PosteriorError(f"the std of '{path}' of the {role} is negative; pass stds, not their logarithms")
+    return flats[0], stds, total**0.5
 
 
 def _fitting_paths(tree: Tree, spec: PermutationSpec) -> list[str]:
@@ -306,6 +320,11 @@ def _marginals(means: Flat, stds: Flat | None, piece: Piece, dtype: np.dtype | N
     if dtype is not None:
         arrays = [array.astype(np.result_type(array, dtype), copy=False) for array in arrays]
     return as_marginals(arrays)
+
+
+def _seen_in(flat: Flat, piece: Piece, dtype: np.dtype) -> np.ndarray:
+    """One piece of a tree, in this precision."""
+    return piece.of(flat[piece.layout.path]).astype(dtype, copy=False)
 
 
 def _both_or_none(first: Marginals, second: Marginals) -> tuple[Marginals, Marginals]:
@@ -361,10 +380,11 @@ def _compared(problem: Problem) -> tuple[TensorPair, ...]:
     return problem.marginals if hasattr(problem.cost, "value") else problem.features
 
 
-def _cost(problem: Problem, target: Sequence[np.ndarray], source: Sequence[np.ndarray]) -> float:
+def _cost(problem: Problem, tensors: Iterable[tuple[Sequence[np.ndarray], Sequence[np.ndarray]]]) -> float:
+    """The cost of tensors, each given as the arrays of the target and those of the source, which have been moved."""
     if hasattr(problem.cost, "value"):
-        return tensor_value(problem.cost, as_marginals(target), as_marginals(source))
-    return sum(map(squared_distance, target, source))
+        return value_of(problem.cost, ((as_marginals(target), as_marginals(source)) for target, source in tensors))
+    return squared_distances(pair for tensor in tensors for pair in zip(*tensor, strict=True))
 
 
 def _of_groups(problem: Problem, flat: FlatPerms) -> float:

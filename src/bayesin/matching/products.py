@@ -63,33 +63,48 @@ def stack(side: str, pairs: list[TensorPair], groups: tuple[str, ...], block: "B
     Its axes are (rest, places) for one unit and (places of the first, rest, places of the last) for two. Features are
     centred over the units, except where signs turn them.
     """
-    arrays = [array for pair in pairs for array in getattr(pair, side)]
-    units = [arrays[0].shape[pairs[0].layout.groups.index(group)] for group in groups]
-    out = block.array((*units[:-1], sum(array.size for array in arrays) // math.prod(units), units[-1]))
-    at, turned = 0, []
+    seen = []
     for pair in pairs:
-        order, place = _rest_between(pair.layout.groups, groups)
-        for number, array in enumerate(getattr(pair, side)):
-            seen = array.transpose(order)
-            end = at + math.prod(seen.shape[place:-1])
-            out[..., at:end, :].reshape(seen.shape)[...] = seen
-            if not pair.keeps_constants(number):
-                turned.append(slice(at, end))
-            at = end
+        for array in getattr(pair, side):
+            merged, order, shape = _rest_between(pair.layout.groups, array.shape, groups)
+            seen.append(array.reshape(merged).transpose(order).reshape(shape))
+    *first, _, last = seen[0].shape
+    out = block.array((*first, sum(array.shape[-2] for array in seen), last))
+    np.concatenate(seen, -2, out=out, casting="same_kind")
     # The mean of each row of the rest over all units: one axis after the other is several times as fast as both.
-    sums = np.add.reduce(np.add.reduce(out, 0) if len(units) == 2 else out, -1, keepdims=True)
-    for rows in turned:
-        sums[rows] = 0
-    out -= sums * sums.dtype.type(1 / math.prod(units))
+    sums = np.add.reduce(np.add.reduce(out, 0) if first else out, -1, keepdims=True)
+    if pairs[0].odd:
+        at = 0
+        kept = (pair.keeps_constants(number) for pair in pairs for number in range(len(pair.odd)))
+        for array, is_kept in zip(seen, kept, strict=True):
+            sums[at : at + array.shape[-2]] *= is_kept
+            at += array.shape[-2]
+    sums *= sums.dtype.type(1 / math.prod((*first, last)))
+    out -= sums
     return out
 
 
-@lru_cache(maxsize=1024)
-def _rest_between(factors: tuple[str | None, ...], groups: tuple[str, ...]) -> tuple[tuple[int, ...], int]:
-    """The order of axes with the last group behind the rest and another one before it, and where the rest begins."""
+@lru_cache(maxsize=4096)
+def _rest_between(
+    factors: tuple[str | None, ...], shape: tuple[int, ...], groups: tuple[str, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """How an array becomes (first group, rest, last group), or (rest, group) for one: a shape in which axes of the
+    rest that stand together are one, the order of these axes, and the shape in the end; a view where there is one."""
     *first, last = (factors.index(group) for group in groups)
-    rest = (axis for axis in range(len(factors)) if axis != last and axis not in first)
-    return (*first, *rest, last), len(first)
+    merged: list[int] = []
+    place: dict[int, int] = {}
+    rest: list[int] = []
+    for axis, size in enumerate(shape):
+        if axis == last or axis in first:
+            place[axis] = len(merged)
+            merged.append(size)
+        elif rest and rest[-1] == len(merged) - 1:
+            merged[-1] *= size
+        else:
+            rest.append(len(merged))
+            merged.append(size)
+    order = (*(place[axis] for axis in first), *rest, place[last])
+    return tuple(merged), order, (*(shape[axis] for axis in first), -1, shape[last])
 
 
 class Block:

@@ -261,10 +261,14 @@ class _Search:
             before, flat, value, steps = self.perms_now(), self.flat.copy(), self.value, len(self.gains)
             # The sweeps in a kick count what they gained from a state that was thrown up; of all that only the
             # difference to where the search stood is a gain, and one step.
-            self._kick(str(family), draws)
+            lost = self._kick(str(family), draws)
+            gained = self.gains[steps:]
             del self.gains[steps:]
             self.value = value
-            gain = value - self.objective()
+            # Most kicks end far above where the search stood, and then what their steps said is enough to know.
+            rounding = self.similarities.rounding * (2 + len(gained)) * self.problem.scale
+            may_gain = sum(gained) - lost + rounding > self.floor
+            gain = value - self.objective() if may_gain else 0.0
             if gain > self.floor:
                 self.count(gain)
                 found = self.solved
@@ -288,14 +292,19 @@ class _Search:
         inner = (family for family in others if family not in leaves)
         return [family for family in inner if 2 * shared(family, hanging) <= shared(family, set(units))]
 
-    def _kick(self, family: str, draws: np.random.Generator) -> None:
-        """Throws half of a family at random; its neighbours follow, then itself, then all that it takes."""
+    def _kick(self, family: str, draws: np.random.Generator) -> float:
+        """Throws half of a family at random; its neighbours follow, then itself, then all that it takes.
+
+        Returns what the throw alone cost, up to rounding; minus infinity where the similarity does not know.
+        """
         own = {name: self.structure.own(self.perms, name).copy() for name in self.structure.families[family]}
         for perm in own.values():
             places = draws.permutation(perm.shape[-1])[: max(2, perm.shape[-1] // 2)]
             # `permuted` shuffles the rows of an indexed group independently; `permutation` would keep them together.
             perm[..., places] = draws.permuted(perm[..., places], axis=-1)
-        self.take(self._as_step(family, own, {}))
+        known = self._matrices(family, None) if self.similarities.is_linear(family) else {}
+        thrown = self._as_step(family, own, known)
+        self.take(thrown)
         self.unsolved = self.neighbours[family] | {family}
         # A set of names has another order in every process, since Python salts their hashes.
         near = sorted(self.neighbours[family] - {family}, key=list(self.neighbours).index)
@@ -303,6 +312,7 @@ class _Search:
         for sweep in ([*near, family], *([list(self.neighbours)] * KICKED)):
             self.sweep(sweep)
         self.unsolved = set()
+        return -thrown.gain if known else -np.inf
 
     def count(self, gain: float) -> None:
         """Notes by how much a step lowered the objective."""
@@ -352,7 +362,7 @@ class _Search:
             return None
         # Small beside what was added up to find it, the gain may be rounding: it is computed again from the numbers
         # that move, whose differences have all their digits.
-        if step.gain <= sum(map(self.similarities.rounding_bound, matrices)):
+        if not self.similarities.is_beyond_rounding(step.gain, matrices):
             exact = (gain_of_units(self.problem, unit, self.flat, new) for unit, new in step.flat.items())
             step = step._replace(gain=self.timed("objective", lambda: sum(exact)))
         return step if step.gain > floor else None

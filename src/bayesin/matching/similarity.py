@@ -21,7 +21,7 @@ kept is never more than the weights themselves.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 import jax
@@ -29,7 +29,7 @@ import numpy as np
 
 from .costs import widened
 from .families import FlatPerms
-from .problem import Problem, TensorPair, magnitude, norm, sum_bound
+from .problem import Problem, TensorPair, magnitude, sum_bound
 from .products import Block, add_on_device, device_products, group_tensors, is_worth_a_device, rest_first, stack
 
 BLOCK = 1 << 22  # numbers copied at a time: bounds the memory, and blocks used again cost no page faults
@@ -60,18 +60,15 @@ class Coupled(NamedTuple):
     ) -> None:
         """Adds the product with the other unit at `new`, in place of that at `old`, for those of its places."""
         axis = 0 if self.is_last else 1
-        # Everything where it stands: one product on the arrays as they are, without a copy.
-        still = old is None and (new == places).all() and new.size == self.source.shape[axis]
-        step = new.size if still else max(1, BLOCK * new.size // self.source.size)
+        step = max(1, BLOCK * new.size // self.source.size)
         for part in (places[at : at + step] for at in range(0, places.size, step)):
             if part.size == new.size:
-                target = self.target
+                target, here = self.target, new
             else:
-                target = work.take("target", self.target, part, 0 if self.is_last else 2)
-            source = self.source if still else work.take("source", self.source, new[part], axis)
+                target, here = work.take("target", self.target, part, 0 if self.is_last else 2), new[part]
+            source = work.take("source", self.source, here, axis)
             if old is not None:
-                # One product with the difference rather than one for each. In place: with `old` this is a block of
-                # `work`, never the source itself.
+                # One product with the difference rather than one for each.
                 source -= work.take("old", self.source, old[part], axis)
             # A transposed view, not a copy: the product reads either order.
             left = target.reshape(-1, total.shape[0]).T if self.is_last else target.reshape(total.shape[0], -1)
@@ -124,20 +121,14 @@ class Similarities:
         put = jax.device_put if self.on_device else lambda array: array
         limit = LAID_OUT_ON_DEVICE if self.on_device else LAID_OUT
         self.laid_out = self.numbers <= limit if laid_out is None else laid_out
-        # Σ |target| |source| of what is multiplied for each unit
-        magnitude_of = _remembering(magnitude)  # a tensor between two units is asked for twice
-        self._magnitude = {unit: sum(map(magnitude_of, kinds.general)) for unit, kinds in self.tensors.items()}
+        self._magnitude: dict[str, float] = {}
+        self._magnitude_of = _remembering(magnitude)  # a tensor between two units is asked for twice
+        # Constants of a laid-out problem are made at once; of a streamed one each is made when it is first needed,
+        # and may never be kept.
         self._constant: dict[str, Any] = {}
-        # Constants of a laid-out problem are made at once, since the tensors are read for their norms anyway; of a
-        # streamed one each is made when it is first needed, and may never be kept.
         if self.laid_out:
             self._constant = {unit: put(self._fixed(unit)) for unit in self.tensors}
-        else:
-            for unit, kinds in self.tensors.items():
-                self._magnitude[unit] += sum(map(magnitude_of, kinds.fixed))
-                if unit in problem.given:
-                    self._magnitude[unit] += sum_bound(problem.given[unit].matrix)
-        self.coupled = self._laid_out_pairs(put) if self.laid_out else self._streamed_pairs(magnitude_of)
+        self.coupled = self._laid_out_pairs(put) if self.laid_out else self._streamed_pairs()
         self._kept: dict[str, np.ndarray] = {}
         self._seen: dict[str, list[np.ndarray | None]] = {}
         self._work = _Work(problem.dtype)
@@ -195,22 +186,38 @@ class Similarities:
         compared = sum(array.size for pair in anchored for array in pair.target)
         return compared / self.problem.structure.units[unit].size + (unit in self.problem.given)
 
-    def rounding_bound(self, unit: str) -> float:
-        """A gain above this is beyond the rounding errors of the similarity."""
-        return 4.0 * float(np.finfo(self.problem.dtype).eps) * self._magnitude[unit]
+    def is_beyond_rounding(self, gain: float, units: Collection[str]) -> bool:
+        """Whether a gain that was read off the similarities of these units is more than their rounding errors."""
+        # What all tensors are added up to is known, and settles most questions; what those of a unit are is not.
+        if gain > self.rounding * len(units) * self.problem.scale:
+            return True
+        return gain > self.rounding * sum(map(self.magnitude, units))
+
+    @property
+    def rounding(self) -> float:
+        """How far a gain may be off, as a part of the magnitudes that it was read off."""
+        return 4.0 * float(np.finfo(self.problem.dtype).eps)
+
+    def magnitude(self, unit: str) -> float:
+        """Returns Σ |target| |source| of what is multiplied for a unit."""
+        if unit not in self._magnitude:
+            pairs = (*self.tensors[unit].fixed, *self.beside(unit))
+            given = self.problem.given.get(unit)
+            self._magnitude[unit] = sum(map(self._magnitude_of, pairs)) + (sum_bound(given.matrix) if given else 0.0)
+        return self._magnitude[unit]
 
     def _fixed(self, unit: str) -> np.ndarray:
         """What no other permutation changes, as laid out at once."""
         pairs, dtype = self.tensors[unit].fixed, self.problem.dtype
-        total = self._zeros(unit)
+        if not pairs and unit not in self.problem.given:
+            return self._zeros(unit)
+        total = np.zeros((), dtype)
         if pairs:
             block = Block(_size_of(pairs, "target") + _size_of(pairs, "source"), dtype)
             target, source = (stack(side, pairs, (unit,), block) for side in ("target", "source"))
-            self._magnitude[unit] += norm(target) * norm(source)
             total = target.T @ source
         if unit in self.problem.given:
             matrix = self.problem.given[unit].matrix
-            self._magnitude[unit] += sum_bound(matrix)
             # Alone the matrix is used as it was given: nobody writes to what is fixed.
             total = total + matrix if pairs else matrix
         return total
@@ -248,15 +255,9 @@ class Similarities:
                     sent = put(target)
                     result[last].append(Coupled(first, sent, put(source), True))
                     result[first].append(Coupled(last, sent, put(rest_first(source, block)), False))
-                    # By Cauchy and Schwarz, of the sum of |target| |source| over all entries at once.
-                    bound = norm(target) * norm(source)
-                    for name in (unit, other):
-                        self._magnitude[name] += bound
         return result
 
-    def _streamed_pairs(self, magnitude_of: Callable[[TensorPair], float]) -> dict[str, list[Streamed]]:
-        for unit, kinds in self.tensors.items():
-            self._magnitude[unit] += sum(magnitude_of(pair) for pairs in kinds.coupled.values() for pair in pairs)
+    def _streamed_pairs(self) -> dict[str, list[Streamed]]:
         return {
             unit: [Streamed(other, pairs, unit) for other, pairs in kinds.coupled.items()]
             for unit, kinds in self.tensors.items()

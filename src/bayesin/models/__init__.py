@@ -2,12 +2,12 @@
 
 from .equinox import from_equinox as from_equinox
 from .equinox import into_equinox as into_equinox
-from .functions import from_functions as from_functions
 from .haiku import from_haiku as from_haiku
 from .linen import from_linen as from_linen
 from .model import ApplyTrain as ApplyTrain
 from .model import Held as Held
 from .model import Model as Model
+from .model import from_functions as from_functions
 from .model import frozen as frozen
 from .model import has_training_mode as has_training_mode
 from .model_address import Loaded as Loaded

@@ -12,7 +12,7 @@ comes out of it, which is also where weight decay drives a network. References: 
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -24,13 +24,14 @@ from .factor import FactorGaussian
 from .gaussian import Gaussian
 from .lowrank import LowRankGaussian
 from .mixture import GaussianMixture
-from .protocol import Posterior, is_posterior
+from .protocol import is_posterior
 from .samples import Samples
 
+Family = TypeVar("Family")  # a family of this library, or a parameter tree
 STEPS = 500  # of the search for the least norm; some tens are enough for the networks that were tried
 
 
-def canonical(posterior: Posterior | Tree, spec: PermutationSpec) -> Any:
+def canonical(posterior: Family, spec: PermutationSpec) -> Family:
     """Returns the same network, or distribution of networks, with balanced scales; units stay in their order.
 
     Mean and std are multiplied alike, so that draws compute what they did before, to rounding. Samples and the
@@ -52,6 +53,10 @@ def canonical(posterior: Posterior | Tree, spec: PermutationSpec) -> Any:
     """
     if not spec.scaled:
         raise PosteriorError("the spec has no scales; find them with discover(…, scales=True)")
+    return _balanced(posterior, spec)
+
+
+def _balanced(posterior: Any, spec: PermutationSpec) -> Any:
     if isinstance(posterior, Samples | GaussianMixture):
         return _each(posterior, spec)
     if not is_posterior(posterior):

@@ -5,16 +5,14 @@
 What SWAG makes of the iterates of gradient descent (Maddox et al. 2019), and `compact` of several Gaussians.
 """
 
-from functools import partial
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..randomness import PRNGKey, check_key, normal_tree, sample_with
+from ..randomness import PRNGKey, normal_tree, sample_of
 from ..symmetry import Perms, PermutationSpec, Signs, permute
-from ..trees import Tree, check_not_narrowed, is_float
+from ..trees import Tree, is_float
 from .gaussian import Gaussian
 from .lowrank import LowRankGaussian
 
@@ -41,9 +39,7 @@ class FactorGaussian(eqx.Module):
 
     def sample(self, key: PRNGKey, count: int) -> Tree:
         """Returns `count` draws as one tree with a leading axis; number s is `draw(fold_in(key, s))`."""
-        check_key(key)
-        check_not_narrowed(self, "the posterior")
-        return _sample(self, key, count)
+        return sample_of(self, key, count)
 
     def draw(self, key: PRNGKey) -> Tree:
         """Returns one draw; both parts come from streams of their own."""
@@ -78,8 +74,3 @@ class FactorGaussian(eqx.Module):
     def size(self) -> int:
         """Number of weights."""
         return self.without_noise.size
-
-
-@partial(jax.jit, static_argnames="count")
-def _sample(posterior: FactorGaussian, key: PRNGKey, count: int) -> Tree:
-    return sample_with(posterior.draw, key, count)

@@ -1,7 +1,5 @@
 """The mean-field Gaussian: an independent normal on every weight."""
 
-from functools import partial
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -10,7 +8,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from ..errors import ModelError, PosteriorError
-from ..randomness import PRNGKey, check_key, normal_tree, sample_with
+from ..randomness import PRNGKey, normal_tree, sample_of
 from ..symmetry import Perms, PermutationSpec, Signs, permute
 from ..trees import Tree, check_not_narrowed, check_same_structure, flatten, is_float
 
@@ -43,9 +41,7 @@ class Gaussian(eqx.Module):
 
     def sample(self, key: PRNGKey, count: int) -> Tree:
         """Returns `count` draws as one tree with a leading axis; number s is `draw(fold_in(key, s))`."""
-        check_key(key)
-        check_not_narrowed(self, "the posterior")
-        return _sample(self, key, count)
+        return sample_of(self, key, count)
 
     def draw(self, key: PRNGKey) -> Tree:
         """Returns one draw, `mean + std · ε`; the same key at every posterior gives common random numbers."""
@@ -93,8 +89,3 @@ class Gaussian(eqx.Module):
     def size(self) -> int:
         """Number of weights."""
         return sum(leaf.size for leaf in jax.tree.leaves(self.mean))
-
-
-@partial(jax.jit, static_argnames="count")
-def _sample(posterior: Gaussian, key: PRNGKey, count: int) -> Tree:
-    return sample_with(posterior.draw, key, count)

@@ -8,7 +8,6 @@ K − 1. One standard normal number for each factor, shared by all tensors, draw
 An independent z for each tensor would make the covariance block-diagonal, which is another posterior.
 """
 
-from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -18,9 +17,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..errors import ModelError, PosteriorError
-from ..randomness import PRNGKey, check_key, sample_with
+from ..randomness import PRNGKey, sample_of
 from ..symmetry import Perms, PermutationSpec, Signs, permute
-from ..trees import Tree, check_not_narrowed, check_same_structure, common_dtype, is_float
+from ..trees import Tree, check_same_structure, common_dtype, is_float
 from .gaussian import Gaussian
 from .samples import Samples
 
@@ -73,9 +72,7 @@ class LowRankGaussian(eqx.Module):
 
     def sample(self, key: PRNGKey, count: int) -> Tree:
         """Returns `count` draws as one tree with a leading axis; number s is `draw(fold_in(key, s))`."""
-        check_key(key)
-        check_not_narrowed(self, "the posterior")
-        return _sample(self, key, count)
+        return sample_of(self, key, count)
 
     def draw(self, key: PRNGKey) -> Tree:
         """Returns one draw; the same key at every posterior of this rank gives common random numbers."""
@@ -131,11 +128,6 @@ def _deviations(leaf: Array, mean: Array, count: int) -> Array:
     if not is_float(leaf.dtype):
         return jnp.zeros_like(leaf)
     return (leaf - mean[None]) / np.sqrt(count - 1.0).astype(leaf.dtype)
-
-
-@partial(jax.jit, static_argnames="count")
-def _sample(posterior: LowRankGaussian, key: PRNGKey, count: int) -> Tree:
-    return sample_with(posterior.draw, key, count)
 
 
 def _leading(factors: Tree, rank: int) -> Tree:

@@ -1,7 +1,6 @@
 """A few mean-field Gaussians with weights: for posteriors that one Gaussian cannot stand for."""
 
 from collections.abc import Sequence
-from functools import partial
 
 import equinox as eqx
 import jax
@@ -11,9 +10,9 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from ..errors import PosteriorError
-from ..randomness import PRNGKey, check_key, sample_with
+from ..randomness import PRNGKey, sample_of
 from ..symmetry import Perms, PermutationSpec, Signs, permute
-from ..trees import Tree, check_not_narrowed, is_float, stacked
+from ..trees import Tree, is_float, stacked
 from .gaussian import Gaussian
 
 
@@ -62,9 +61,7 @@ class GaussianMixture(eqx.Module):
 
     def sample(self, key: PRNGKey, count: int) -> Tree:
         """Returns `count` draws as one tree with a leading axis; number s is `draw(fold_in(key, s))`."""
-        check_key(key)
-        check_not_narrowed(self, "the posterior")
-        return _sample(self, key, count)
+        return sample_of(self, key, count)
 
     def draw(self, key: PRNGKey) -> Tree:
         """Returns one draw of one component, which is chosen by a stream of its own."""
@@ -102,8 +99,3 @@ class GaussianMixture(eqx.Module):
 
     def _average(self, leaf: Array) -> Array:
         return jnp.tensordot(jnp.asarray(self.weights, leaf.dtype), leaf, 1, precision="highest")
-
-
-@partial(jax.jit, static_argnames="count")
-def _sample(posterior: GaussianMixture, key: PRNGKey, count: int) -> Tree:
-    return sample_with(posterior.draw, key, count)

@@ -25,7 +25,7 @@ References: Jordan et al. 2023 (REPAIR, for points); Hinton et al. 2015 (network
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import jax.numpy as jnp
 import numpy as np
@@ -35,7 +35,7 @@ from ..errors import ConfigError, DataError
 from ..inputs import ExampleInputs, count_of
 from ..jaxprs import Apply
 from ..likelihoods import Likelihood, LikelihoodLike, as_likelihood, check_outputs
-from ..paths import as_gaussian
+from ..paths import Mixture, as_gaussian
 from ..posteriors import Gaussian, Posterior
 from ..randomness import PRNGKey
 from ..symmetry import PermutationSpec
@@ -44,7 +44,7 @@ from .correction import corrected_where_needed
 from .label_fit import LabelFit
 from .units import Network, UnitMoments, checked, network_of, weighted
 
-Path = Callable[[float], Any]
+Path = Callable[[float], Posterior | Mixture | Tree]
 
 
 class Rescaled:

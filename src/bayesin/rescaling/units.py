@@ -1,7 +1,15 @@
-"""A network seen by its units: their moments over data, and the posterior in which they have others."""
+"""A network seen by its units: their moments over data, and the posterior in which they have others.
 
+What averaging takes from hidden units it takes from outputs as well: half-way between two classifiers logits vary
+less than at either end, and the network is less sure than it should be. So the outputs are one more group of units,
+which are rescaled but never permuted. Which parameters carry them is found like any group: a function of the outputs
+that does not see their order leaves theirs free.
+"""
+
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -9,16 +17,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..errors import ConfigError, ModelError
+from ..errors import ConfigError, LeftBehindWarning, ModelError
 from ..inputs import Inputs, count_of, some_inputs, take
-from ..jaxprs import Apply, activation_bytes, hashable
+from ..jaxprs import Apply, activation_bytes, hashable, output_shapes
 from ..matching import draws_of, site_chunks
 from ..posteriors import Gaussian
 from ..randomness import PRNGKey, check_key
-from ..symmetry import PermutationSpec, UnitMap, apply_unit_maps, discover, find_sites, find_unit_maps
+from ..symmetry import Axis, Factor, PermutationSpec, UnitMap, apply_unit_maps, discover, find_sites, find_unit_maps
 from ..trees import Tree
 from .one_pass import Maps, Pass, map_between
-from .outputs import with_outputs
 
 MEASURED = 2_000  # inputs at most on which units are measured; the fit to labels uses all
 LIVE = 8  # values of the largest size that live at once in one pass
@@ -152,3 +159,35 @@ def network_of(apply: Apply, params: Tree, x: Inputs, spec: PermutationSpec, key
         with suppress(ModelError):  # outputs without a bias stay as they are
             return Network(apply, params, x, whole, key, samples)
     return Network(apply, params, x, spec, key, samples)
+
+
+OUTPUTS = "outputs"  # the name of their group
+
+
+def with_outputs(spec: PermutationSpec, apply: Apply, params: Tree, x: Any) -> PermutationSpec:
+    """Returns the spec with the outputs as a group; as it is where they are tied to other units or to inputs."""
+    found = output_shapes(apply, params, x)
+    if not hasattr(found, "shape") or found.ndim < 2 or not jnp.issubdtype(found.dtype, jnp.floating):
+        return spec
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LeftBehindWarning)  # the network's own spec has said it
+        free = discover(lambda params, x: jnp.sum(jnp.square(apply(params, x)), -1), params, x)
+    axes, known = spec.axes, set(spec.sizes) | set(spec.fixed_factors)
+    # A network may have a group of that name already.
+    name = next(name for name in (OUTPUTS, *(f"{OUTPUTS}{n}" for n in range(len(known)))) if name not in known)
+    for group, size in free.sizes.items():
+        places = {(path, axis) for path, axis, _ in free.touched_by(group)}
+        if size == found.shape[-1] and all(_is_fixed(axes[path][axis], size) for path, axis in places):
+            changed = {
+                path: tuple(
+                    ((Factor(size, name),),) if (path, at) in places else axis for at, axis in enumerate(of_path)
+                )
+                for path, of_path in axes.items()
+            }
+            return replace(spec, parameters=tuple(changed.items()))
+    return spec
+
+
+def _is_fixed(axis: Axis, size: int) -> bool:
+    """Whether an axis is one fixed factor of this size."""
+    return axis == ((Factor(size),),)

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from ..errors import ModelError
 from ..inputs import Inputs, take
@@ -31,7 +32,8 @@ from .permute import permute
 from .spec import PermutationSpec
 from .verify import perturbed
 
-Activations = Callable[[Tree, Any], dict[str, Any]]  # (params, x) -> {group: (..., units)}, the inputs' axes first
+# (params, x) -> {group: (..., units)}, the inputs' axes first
+Activations = Callable[[Tree, Inputs], dict[str, Array]]
 
 FEW = 4  # inputs on which values are compared
 LOOPS = ("scan", "while", "cond")

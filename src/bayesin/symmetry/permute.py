@@ -26,9 +26,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+from jaxtyping import ArrayLike
 
 from ..errors import SpecError
-from ..trees import Tree, flatten
+from ..trees import Tree, flatten, placed_as
 from .spec import (
     Axis,
     Factor,
@@ -212,7 +213,7 @@ def spread(perm: Any, places: tuple[int, ...], rank: int) -> Any:
     return perm.transpose(order).reshape(shape)
 
 
-def identity_groups(perms: Mapping[str, Any]) -> frozenset[str]:
+def identity_groups(perms: Mapping[str, ArrayLike]) -> frozenset[str]:
     """Returns the groups that permutations leave as they are; of traced ones that is not known."""
     return frozenset(
         group
@@ -221,7 +222,7 @@ def identity_groups(perms: Mapping[str, Any]) -> frozenset[str]:
     )
 
 
-def multiply(tree: Tree, spec: PermutationSpec, scales: Mapping[str, Any]) -> Tree:
+def multiply(tree: Tree, spec: PermutationSpec, scales: Mapping[str, ArrayLike]) -> Tree:
     """Returns the tree with the units of groups multiplied by positive numbers, which leaves the function as it is.
 
     Args:
@@ -265,10 +266,12 @@ def _multiplied(leaf: Any, pieces: tuple[Layout, ...], scales: Mapping[str, Any]
                     factor = spread(np.asarray(scales[name], np.float64) ** power, places, len(piece.shape))
                     part = part * factor.astype(array.dtype)
         array = piece.put(array, part) if len(pieces) > 1 else part.reshape(array.shape)
-    return _like(leaf, array)
+    return placed_as(leaf, array)
 
 
-def compose(outer: Mapping[str, Any], inner: Mapping[str, Any], spec: PermutationSpec | None = None) -> Perms:
+def compose(
+    outer: Mapping[str, ArrayLike], inner: Mapping[str, ArrayLike], spec: PermutationSpec | None = None
+) -> Perms:
     """Returns the permutations that act as `inner` first and `outer` after it.
 
     `permute(permute(t, inner), outer) == permute(t, compose(outer, inner))`, which in the gather
@@ -296,7 +299,7 @@ def compose(outer: Mapping[str, Any], inner: Mapping[str, Any], spec: Permutatio
     return {group: _array(inner[group])[_sources(outer, _axes_of(outer, group, spec), spec)] for group in outer}
 
 
-def invert(perms: Mapping[str, Any], spec: PermutationSpec | None = None) -> Perms:
+def invert(perms: Mapping[str, ArrayLike], spec: PermutationSpec | None = None) -> Perms:
     """Returns the permutations that undo these; `spec` says how groups are indexed.
 
     Example:
@@ -311,7 +314,7 @@ def invert(perms: Mapping[str, Any], spec: PermutationSpec | None = None) -> Per
     return {group: undone[group] for group in perms}
 
 
-def compose_signs(outer: Mapping[str, Any], signs: tuple[Signs, Signs], spec: PermutationSpec) -> Signs:
+def compose_signs(outer: Mapping[str, ArrayLike], signs: tuple[Signs, Signs], spec: PermutationSpec) -> Signs:
     """Returns the signs that belong to `compose(outer, inner, spec)`.
 
     `signs` are those of the outer and of the inner setting: what the inner one flipped has been moved by the outer
@@ -333,7 +336,7 @@ def compose_signs(outer: Mapping[str, Any], signs: tuple[Signs, Signs], spec: Pe
     }
 
 
-def invert_signs(perms: Mapping[str, Any], signs: Signs, spec: PermutationSpec) -> Signs:
+def invert_signs(perms: Mapping[str, ArrayLike], signs: Signs, spec: PermutationSpec) -> Signs:
     """Returns the signs that belong to `invert(perms, spec)`.
 
     Example:
@@ -344,7 +347,7 @@ def invert_signs(perms: Mapping[str, Any], signs: Signs, spec: PermutationSpec) 
     return compose_signs(invert(perms, spec), ({}, signs), spec)
 
 
-def transpositions(perms: Mapping[str, Any]) -> dict[str, int]:
+def transpositions(perms: Mapping[str, ArrayLike]) -> dict[str, int]:
     """Returns, for each group, the least number of swaps that make the permutation: n minus its cycles.
 
     For an indexed group that is the sum over its permutations.
@@ -483,7 +486,9 @@ class _Action(NamedTuple):
 
     def leaves(self, piece: Layout) -> bool:
         """Whether a piece stays as it is."""
-        return self.skip.issuperset(piece.present) and not any(group in self.signs for _, group, _ in piece.flipped)
+        if not self.skip.issuperset(piece.present):
+            return False
+        return not self.signs or not any(group in self.signs for _, group, _ in piece.flipped)
 
     def leaves_all(self, pieces: tuple[Layout, ...]) -> bool:
         """Whether all pieces of a leaf do."""
@@ -516,7 +521,7 @@ def _move(leaf: Any, pieces: tuple[Layout, ...], action: _Action) -> Any:
         return leaf.copy() if isinstance(leaf, np.ndarray) else leaf
     if not _on_host(leaf, pieces, action):
         return _moved(jnp.asarray(leaf), pieces, action)
-    return _like(leaf, _moved(np.asarray(leaf), pieces, action))
+    return placed_as(leaf, _moved(np.asarray(leaf), pieces, action))
 
 
 def _moved(array: Any, pieces: tuple[Layout, ...], action: _Action) -> Any:
@@ -545,7 +550,7 @@ def _move_each(leaf: Any, pieces: tuple[Layout, ...], action: _Action) -> Any:
     for index, member in enumerate(array):
         own = ({group: value[index] for group, value in part.items()} for part in (mine.perms, mine.signs))
         result[index] = move(member, *own)
-    return _like(leaf, result)
+    return placed_as(leaf, result)
 
 
 def _on_host(leaf: Any, pieces: tuple[Layout, ...], action: _Action) -> bool:
@@ -554,10 +559,6 @@ def _on_host(leaf: Any, pieces: tuple[Layout, ...], action: _Action) -> bool:
         return False
     # Of an array on the devices of several processes none of them can read all.
     return not isinstance(leaf, jax.Array) or leaf.is_fully_addressable
-
-
-def _like(leaf: Any, result: np.ndarray) -> Any:
-    return jax.device_put(result, leaf.sharding) if isinstance(leaf, jax.Array) else result
 
 
 def _check_one_each(perms: Perms, signs: Signs, spec: PermutationSpec, samples: int) -> tuple[Perms, Signs]:

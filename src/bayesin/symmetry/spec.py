@@ -30,7 +30,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Integer, Num
+from jaxtyping import ArrayLike, Integer, Num
 
 from ..errors import ArtifactError, SpecError
 from ..json_files import read_json, write_json
@@ -267,7 +267,7 @@ class PermutationSpec:
                 raise SpecError(f"'{path}' has {lead} leading axes, other parameters have {extra}")
         return extra or 0
 
-    def check_perms(self, perms: Mapping[str, Any]) -> None:
+    def check_perms(self, perms: Mapping[str, ArrayLike]) -> None:
         """Raises `SpecError` unless `perms` has permutations of the right shape for each group."""
         for group in perms:
             if group not in self._groups:
@@ -277,7 +277,7 @@ class PermutationSpec:
                 raise SpecError(f"group '{group}' has no permutation")
             check_permutations(perms[group], self.perm_shape(group), group)
 
-    def check_signs(self, signs: Mapping[str, Any]) -> None:
+    def check_signs(self, signs: Mapping[str, ArrayLike]) -> None:
         """Raises `SpecError` unless `signs` has 1 or −1 for every unit of groups that may flip; others stay 1."""
         for group, sign in signs.items():
             if group not in self.signed:
@@ -430,10 +430,11 @@ def check_permutations(perm: Any, shape: tuple[int, ...], group: str) -> None:
     array = np.asarray(perm)
     if array.shape != shape:
         raise SpecError(f"the permutation of group '{group}' has shape {array.shape}, expected {shape}")
-    if not np.issubdtype(array.dtype, np.integer):
+    if array.dtype.kind not in "iu":
         raise SpecError(f"the permutation of group '{group}' holds {array.dtype}, expected integers")
-    wrong = (np.sort(array, -1) != np.arange(shape[-1])).any(-1)
+    wrong = np.sort(array, -1) != np.arange(shape[-1])
     if wrong.any():
+        wrong = wrong.any(-1)
         where = np.argwhere(wrong)[0]
         missing = np.setdiff1d(np.arange(shape[-1]), array[tuple(where)])[0]
         at = f" for {', '.join(map(str, where))}" if len(where) else ""

@@ -25,6 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import ConfigError, InconclusiveWarning, ModelError, SpecError, SymmetryError
+from ..inputs import Inputs
 from ..jaxprs import Apply, check_arrays, coarsest_eps, convolves, hashable, jitted, trace
 from ..randomness import check_key, generator
 from ..trees import Tree, flatten, map_with_path
@@ -51,7 +52,7 @@ TINY = 1e-3  # share of the largest entry of all below which a leaf of the outpu
 def verify(
     apply: Apply,
     params: Tree,
-    x: Any,
+    x: Inputs,
     spec: PermutationSpec,
     *,
     key: jax.Array,
@@ -123,7 +124,7 @@ def verify(
     return worst
 
 
-def check_same_function(apply: Apply, before: Tree, after: Tree, x: Any) -> float:
+def check_same_function(apply: Apply, before: Tree, after: Tree, x: Inputs) -> float:
     """Returns by how much the outputs on `x` differ between two sets of parameters, relative to the largest.
 
     The check after units were moved: both compute one function, up to the rounding of sums in another order. Where

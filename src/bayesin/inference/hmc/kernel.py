@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ...chunks import Chunks
+from ...inputs import Chunks
 from ...likelihoods import Likelihood, negative_log_likelihood
 from ...randomness import normal_tree
 from ...trees import Tree

@@ -20,9 +20,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...chunks import cut
 from ...errors import ConfigError, ModelError, TrainingError
-from ...inputs import Inputs, count_of, take
+from ...inputs import Inputs, count_of, cut, take
 from ...jaxprs import hashable
 from ...likelihoods import Likelihood, is_learned
 from ...models import Model, has_training_mode

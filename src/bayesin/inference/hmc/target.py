@@ -30,8 +30,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ...chunks import Chunks
 from ...errors import ConfigError
+from ...inputs import Chunks
 from ...trees import Tree
 from .energy import compensated_sum
 

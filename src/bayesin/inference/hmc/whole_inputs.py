@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import JaxprEqn
 
-from ...chunks import Chunks
+from ...inputs import Chunks
 from ...jaxprs import Apply, evaluate, interpret, output_shapes, trace
 from ...trees import Tree
 

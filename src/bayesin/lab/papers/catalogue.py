@@ -5,10 +5,10 @@ from .reproduction import Reproduction
 from .rossi2023.barriers import BARRIERS
 from .rossi2023.cifar100 import CIFAR100
 from .rossi2023.conditions import CONDITIONS
-from .rossi2023.costs import COSTS
+from .rossi2023.costs_compared import COSTS
 from .rossi2023.initialisation import INITIALISATION
 from .rossi2023.kl import KL
-from .rossi2023.plane import PLANE
+from .rossi2023.posterior_plane import PLANE
 from .rossi2023.presets import PRESETS
 from .rossi2023.prior_and_temperature import PRIOR, TEMPERATURE
 from .rossi2023.recurrent import RECURRENT

@@ -1,7 +1,5 @@
 """Runs: training done once, in a folder that keeps everything, and what is measured on pairs of its posteriors."""
 
-from .cards import versions as versions
-from .cards import with_errors as with_errors
 from .config import METHODS as METHODS
 from .config import RunConfig as RunConfig
 from .config import build_model as build_model
@@ -57,3 +55,5 @@ from .run_data import RunData as RunData
 from .run_data import load_run_data as load_run_data
 from .run_scores import mixing_numbers as mixing_numbers
 from .run_scores import mixing_table as mixing_table
+from .run_scores import versions as versions
+from .run_scores import with_errors as with_errors

@@ -32,11 +32,10 @@ from ...locks import locked
 from ...models import Model
 from ...randomness import seed_key
 from ...store import read_tensors, save_posterior
-from .cards import write_run_card
 from .config import METHODS, RunConfig, build_model, differences
 from .records import append_metrics, now, provenance, reason, trace_rows, write_metrics
 from .run_data import data_places, load_run_data
-from .run_scores import test_results
+from .run_scores import test_results, write_run_card
 
 LOCK = ".lock"  # held by the process that works in a folder
 MEMBERS = "members.json"  # names of the runs that share a checkpoint

@@ -1,25 +1,36 @@
-"""What a run found, as numbers: scores of each member and of all together on the test set, and how chains mixed.
+"""What a run found, as numbers: scores of each member and of all together on the test set, and how chains mixed;
+and the card, which says them beyond the headers of posteriors, with their errors, settings and versions.
 
-Everything here is a function of the config alone, so that a run that was stopped and taken up again has the very
+Scores are a function of the config alone, so that a run that was stopped and taken up again has the very
 same `results.json`; times go with the provenance.
 """
 
+import math
+import warnings
 from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
 from ...data import Dataset
+from ...errors import BayesinError
 from ...evaluation import evaluate
 from ...evaluation.metrics import accuracy
 from ...inference import HMC, ChainDiagnostics, Fit
+from ...inputs import take
 from ...json_files import plain
 from ...models import Model
 from ...posteriors import Posterior, Samples, is_posterior
 from ...randomness import seed_key
+from ...store import card_is_ours, write_card
+from ...symmetry import PermutationSpec, discover
 from ...trees import Tree, flatten
 from .config import RunConfig
+from .pairs import point_of
+from .records import provenance
 
 TEST_STREAM = 0x7E57  # folded into the run's key for the final look at the test set
 
@@ -123,3 +134,47 @@ def _mean_std(posterior: Posterior) -> float:
 def _weights(posterior: Posterior) -> int:
     params = posterior[0] if isinstance(posterior, Samples) else posterior.mean
     return sum(int(np.size(leaf)) for leaf in jax.tree.leaves(params))
+
+
+def write_run_card(
+    folder: Path, config: RunConfig, data: Dataset, model: Model, posterior: Posterior, results: Mapping[str, Any]
+) -> None:
+    """Writes the card of a run that was scored and saved; one that its reader made their own is left as it is."""
+    if not card_is_ours(folder):
+        return
+    rows = [("all together", results["ensemble"])] if "ensemble" in results else []
+    kind = "network" if rows else "posterior"
+    rows += [(f"{kind} {score['member']}", score) for score in results["members"]]
+    scores = {of: _run_scores(score, len(data.y_test)) for of, score in rows}
+    about = {"training": config.to_json()["training"], "versions": versions()}
+    write_card(folder, about=about, scores=scores, spec=_spec(model, posterior, data))
+
+
+def with_errors(scores: Mapping[str, float], examples: int) -> dict[str, Any]:
+    """Scores for a card; shares of the test set have a binomial standard error, others none that is known."""
+    return {name: _share(value, examples) if name == "accuracy" else value for name, value in scores.items()}
+
+
+def versions() -> dict[str, Any]:
+    """What a card says of the programs that made it."""
+    made = provenance()
+    return {name: made[name] for name in ("bayesin", "commit", "python")} | made["packages"]
+
+
+def _run_scores(score: Mapping[str, Any], examples: int) -> dict[str, Any]:
+    nll = {"value": score["test_nll"], "error": score["test_nll_error"], "over": "draws of the weights"}
+    right = score.get("test_accuracy")
+    return ({} if right is None else {"accuracy": _share(right, examples)}) | {"nll": nll}
+
+
+def _share(share: float, examples: int) -> dict[str, Any]:
+    error = math.sqrt(max(share * (1 - share), 0.0) / examples)
+    return {"value": share, "error": error, "over": f"{examples:,} test examples"}
+
+
+def _spec(model: Model, posterior: Posterior, data: Dataset) -> PermutationSpec | None:
+    """The symmetry, where it can be found; a run does not fail for its card."""
+    with suppress(BayesinError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return discover(model.apply, point_of(posterior), take(data.x_test, slice(2)))
+    return None

@@ -42,6 +42,19 @@ class PermutationToy(Task):
         return {"figure": _figure(), "recovered": _recovered(self)}
 
 
+def costs_of_units(m0: np.ndarray, s0: np.ndarray, m1: np.ndarray, s1: np.ndarray) -> dict[str, np.ndarray]:
+    """What unit i of N(m0, s0²) and unit j of N(m1, s1²) add to each cost in one place; both have a row a unit."""
+    m0, s0, m1, s1 = m0[:, None], s0[:, None], m1[None], s1[None]
+    mahalanobis = np.square((m0 - m1) / s0).sum(-1)
+    trace = np.square(s1 / s0).sum(-1)
+    logs = 2 * (np.log(s0) - np.log(s1)).sum(-1)
+    return {
+        "kl": 0.5 * (trace + mahalanobis + logs - m0.shape[-1]),
+        "truncated": mahalanobis,
+        "wasserstein": np.square(m0 - m1).sum(-1) + np.square(s0 - s1).sum(-1),
+    }
+
+
 def costs(m0: np.ndarray, s0: np.ndarray, m1: np.ndarray, s1: np.ndarray) -> dict[str, float]:
     """The three costs of moving N(m1, s1²) onto N(m0, s0²), both with a row for each unit.
 
@@ -50,20 +63,16 @@ def costs(m0: np.ndarray, s0: np.ndarray, m1: np.ndarray, s1: np.ndarray) -> dic
         >>> costs(one, one, 3 * one, 2 * one)["wasserstein"]
         5.0
     """
-    mahalanobis = float(np.sum(np.square((m0 - m1) / s0)))
-    trace = float(np.sum(np.square(s1 / s0)))
-    logs = 2 * float(np.sum(np.log(s0)) - np.sum(np.log(s1)))
-    return {
-        "kl": 0.5 * (trace + mahalanobis + logs - m0.size),
-        "truncated": mahalanobis,
-        "wasserstein": float(np.sum(np.square(m0 - m1)) + np.sum(np.square(s0 - s1))),
-    }
+    return {name: float(np.trace(table)) for name, table in costs_of_units(m0, s0, m1, s1).items()}
 
 
 def best(m0: np.ndarray, s0: np.ndarray, m1: np.ndarray, s1: np.ndarray) -> dict[str, tuple[int, ...]]:
     """The permutation that each cost prefers; of equal ones the first, so the identity where it is among them."""
-    values = {order: costs(m0, s0, m1[list(order)], s1[list(order)]) for order in permutations(range(len(m0)))}
-    return {name: min(values, key=lambda order, name=name: round(values[order][name], 9)) for name in COSTS}
+    orders, places = np.array(list(permutations(range(len(m0))))), np.arange(len(m0))
+    return {
+        name: tuple(orders[np.round(table[places, orders].sum(1), 9).argmin()].tolist())
+        for name, table in costs_of_units(m0, s0, m1, s1).items()
+    }
 
 
 def _figure() -> dict[str, Any]:

@@ -20,10 +20,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from ....chunks import Chunks, cut
 from ....data import Dataset
 from ....errors import ConfigError
 from ....inference import Ensemble
+from ....inputs import Chunks, cut
 from ....likelihoods import Categorical, negative_log_likelihood
 from ....matching import assign, inner_products
 from ....models import Model
