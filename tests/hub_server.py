@@ -38,6 +38,10 @@ class Hub:
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
+            def handle(self):
+                with suppress(ConnectionResetError):  # by a client that was killed
+                    super().handle()
+
             def answer(self):
                 size = int(self.headers.get("Content-Length") or 0)
                 body = self._chunks() if self.headers.get("Transfer-Encoding") else self.rfile.read(size)

@@ -1,5 +1,6 @@
 """Posteriors go to a hub and come back; a hub that lies, breaks off or refuses is met with one line."""
 
+import errno
 import hashlib
 import json
 import os
@@ -154,6 +155,54 @@ def test_refusals_are_one_line_without_a_token(hub, folder, tmp_path, monkeypatc
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     assert "cannot reach http://127.0.0.1:9" in said("pull", "me/digits", *out)
     assert not (tmp_path / "back").exists()
+
+
+def test_a_card_that_leads_out_of_the_folder_is_not_sent(hub, folder, tmp_path):
+    """A stranger's folder may hold a link to what is private."""
+    (tmp_path / "secret").write_text("---\nlicense: mine\n---\nprivate")
+    card = folder / "README.md"
+    card.unlink(missing_ok=True)
+    card.symlink_to(tmp_path / "secret")
+    with pytest.raises(ArtifactError, match=r"README\.md is a link"):
+        push(folder, "me/digits")
+    assert not hub.log
+
+
+@pytest.mark.parametrize("edited", ["/api/repos/create", "/api/models/me/digits/commit/main"])
+def test_what_no_hub_would_answer_is_said_as_such(hub, folder, monkeypatch, edited):
+    """The client looks into answers as they come, and fails with whatever Python says."""
+    plain = hub.say
+    monkeypatch.setattr(
+        hub,
+        "say",
+        lambda request, value, *rest, **more: plain(
+            request, {"url": 1, "commitUrl": 1} if request.path == edited else value, *rest, **more
+        ),
+    )
+    with pytest.raises(HubError, match="the hub's answer about me/digits is none of a hub") as caught:
+        push(folder, "me/digits")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_full_disk_is_said_in_one_line_and_what_came_is_on_the_disk_before_it_has_its_name(
+    hub, folder, tmp_path, monkeypatch
+):
+    push(folder, "me/digits")
+    back, real, synced = tmp_path / "back", os.fsync, []
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", lambda file: (synced.append(os.readlink(f"/proc/self/fd/{file}")), real(file)))
+        pull("me/digits", back)
+    assert {"posterior-0.safetensors", "README.md"} <= {name.rpartition("/")[2] for name in synced}
+    before = {path.name: path.read_bytes() for path in back.iterdir()}
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(sys.modules["bayesin.data.download"], "_collect", full)
+    with pytest.raises(ArtifactError, match=r"/README\.md: No space left on device$") as caught:
+        pull("me/digits", back)
+    assert str(caught.value).startswith(f"cannot write {back}/README.md")
+    assert {path.name: path.read_bytes() for path in back.iterdir()} == before
 
 
 def test_damage_is_not_sent(hub, folder):

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 from bayesin.cli.main import main
 from bayesin.errors import ArtifactError, ConfigError
+from bayesin.lab.report import page as page_writer
 from bayesin.lab.report import read_report, render, write_page, write_report
 from report_data import HOSTILE, synthetic
 
@@ -222,3 +224,31 @@ def luminance(colour: str) -> float:
     parts = np.array([int(colour[at : at + 2], 16) for at in (1, 3, 5)]) / 255
     linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
     return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+@pytest.mark.parametrize("harm", ["gone", "a folder", "no text"])
+@pytest.mark.parametrize("name", ["page.html", "page.css", "theme.js", "core.js"])
+def test_an_installation_that_lacks_a_part_of_the_page_is_said_and_leaves_no_page(tmp_path, monkeypatch, name, harm):
+    package = tmp_path / "package"
+    shutil.copytree(Path(page_writer.__file__).parent / "assets", package / "assets")
+    part = package / "assets" / name
+    part.unlink()
+    if harm == "a folder":
+        part.mkdir()
+    elif harm == "no text":
+        part.write_bytes(b"\xff\xfe\x80")
+    monkeypatch.setattr(page_writer.resources, "files", lambda _: package)
+    write_report(tmp_path / "run", synthetic())
+    with pytest.raises(ArtifactError, match="the installation of bayesin is not whole"):
+        write_page(tmp_path / "page.html", [tmp_path / "run"])
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_a_plotly_without_its_script_is_said(tmp_path, monkeypatch):
+    def gone() -> str:
+        raise FileNotFoundError("plotly.min.js")
+
+    monkeypatch.setattr("plotly.offline.get_plotlyjs", gone)
+    write_report(tmp_path / "run", synthetic())
+    with pytest.raises(ArtifactError, match="the installation of plotly is not whole"):
+        write_page(tmp_path / "page.html", [tmp_path / "run"])

@@ -1,7 +1,9 @@
 """Print figures: every format, the same bytes every time, and the numbers beside them."""
 
 import csv
+import itertools
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -114,3 +116,11 @@ def test_a_figure_with_something_else_in_it_has_no_panels():
     figure = Figure()
     figure.subplots().contourf(np.arange(9.0).reshape(3, 3))
     assert panels_of(figure) is None
+
+
+def test_a_busy_machine_draws_without_a_warning(tmp_path, monkeypatch):
+    """Matplotlib warns where it looks for the best place of a legend for more than a second."""
+    clock = SimpleNamespace(perf_counter=itertools.count(0.0, 2.0).__next__)
+    monkeypatch.setattr("matplotlib.legend.time", clock)
+    compact_figure(synthetic()["compact"], tmp_path / "compact")
+    assert clock.perf_counter() > 2  # somebody looked at it

@@ -194,6 +194,12 @@ def _remove_unless_held(path: str) -> bool:
         return False
 
 
+def sync_file(path: Path | str) -> None:
+    """Waits until what was written to a file is on the disk."""
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+
+
 def sync_folder(folder: Path | str) -> None:
     """Brings the names in a folder to the disk."""
     descriptor = os.open(folder, os.O_RDONLY)

@@ -12,7 +12,22 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from . import commands, disk, edits, files, guided, inject, kill, load, same, science, soak, surroundings, together
+from . import (
+    clock,
+    commands,
+    disk,
+    edits,
+    files,
+    guided,
+    inject,
+    kill,
+    load,
+    same,
+    science,
+    soak,
+    surroundings,
+    together,
+)
 from .common import Rows, Tally, dump, import_everything, in_forks
 from .verbs import INJECTED, JOBS
 
@@ -23,7 +38,7 @@ FAULTS: dict[str, tuple[Callable[[int, Path], list[Tally]], int]] = {
     **{f"kill {name}": (partial(kill.kill, jobs=(name,)), -(-100 // len(JOBS))) for name in JOBS},
     "guided": (guided.guided, 1000),
     "surroundings": (surroundings.surroundings, 1),
-    "disk": (disk.disk, 8),
+    "disk": (disk.disk, 2 * len(disk.VERBS)),
     **{f"inject {name}": (partial(inject.inject, names=(name,)), 100) for name in INJECTED},
     "ten": (together.ten_on_one_campaign, 1),
     "files": (files.fuzz, 1000),
@@ -35,6 +50,7 @@ FAULTS: dict[str, tuple[Callable[[int, Path], list[Tally]], int]] = {
     "members": (same.members, 20),
     "science": (science.refusals, 1),
     "edges": (science.edges, 100),
+    "clock": (clock.clock, 1),
     "checkpoints": (files.checkpoints, 200),
     "flips": (files.flips, 600),
     "soak": (soak.soak, 3600),

@@ -89,8 +89,9 @@ def import_everything() -> None:
 
     import bayesin
 
-    with suppress(ImportError):
-        import sklearn.datasets  # noqa: F401
+    for extra in ("sklearn.datasets", "huggingface_hub"):
+        with suppress(ImportError):
+            importlib.import_module(extra)
     for module in pkgutil.walk_packages(bayesin.__path__, "bayesin."):
         if not module.name.endswith("__main__"):
             with suppress(ImportError):  # an adapter of a library that is not here
@@ -221,7 +222,8 @@ def whole(folder: Path) -> list[str]:
 
     problems = []
     for path in folder.rglob("*"):
-        if path.name.startswith(".tmp-") or "checkpoints" in path.parts or not path.is_file():
+        inside = path.relative_to(folder).parts  # what is in a temporary folder has no final name yet
+        if any(part.startswith(".tmp-") for part in inside) or "checkpoints" in inside or not path.is_file():
             continue
         try:
             if path.name.startswith("posterior-"):

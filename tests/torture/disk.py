@@ -12,11 +12,11 @@ import time
 from pathlib import Path
 
 from .common import Child, Tally, contents, differences, foreign, run, start, whole
-from .verbs import JOBS, Job, prepare
+from .verbs import JOBS, NO_CLIENT, Job, hub_for, prepare
 
 SIZE = 12 << 20  # bytes of the tmpfs
 NAMES = ("disk full from the start", "disk that fills up", "quota on the size of files", "read-only disk")
-VERBS = ("train", "train hmc", "compact", "report")
+VERBS = ("train", "train hmc", "compact", "report", "align --stream", *(() if NO_CLIENT else ("pull",)))
 
 
 def disk(count: int, scratch: Path) -> list[Tally]:
@@ -43,7 +43,13 @@ def _can_mount(scratch: Path) -> bool:
 
 
 def _inside(count: int, scratch: Path) -> list[Tally]:
-    given, small = prepare(scratch, VERBS[:count]), scratch / "small"
+    given = prepare(scratch, VERBS[:count])
+    with hub_for(VERBS[:count], given):
+        return _tries(count, given, scratch)
+
+
+def _tries(count: int, given: Path, scratch: Path) -> list[Tally]:
+    small = scratch / "small"
     small.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(small)], check=True)
     wanted = {}

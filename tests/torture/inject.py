@@ -30,7 +30,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .common import Child, Tally, contents, differences, dump, foreign, import_everything, in_forks, whole
-from .verbs import INJECTED, Injected, mirror, prepare_injected
+from .verbs import INJECTED, NO_CLIENT, Injected, hub_for, mirror, prepare_injected
 
 COPY, ONCE, FULL = 1, 2, 3
 FAULTS = {"ENOSPC": (ONCE, errno.ENOSPC), "full disk": (FULL, errno.EDQUOT)}
@@ -55,8 +55,11 @@ def inject(count: int, scratch: Path, names: tuple[str, ...] = tuple(INJECTED)) 
     library = scratch / "failing_calls.so"
     source = Path(__file__).with_name("failing_calls.c")
     compiler = shutil.which("cc")
-    if compiler is None:
-        return [Tally(f"a failing call of {name}", skipped=NO_COMPILER) for name in names]
+    reasons = {name: NO_CLIENT * name.startswith("pull") if compiler else NO_COMPILER for name in names}
+    skipped = [Tally(f"a failing call of {name}", skipped=reason) for name, reason in reasons.items() if reason]
+    names = tuple(name for name in names if not reasons[name])
+    if compiler is None or not names:
+        return skipped
     subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True)
     environment = {"LD_PRELOAD": str(library), "PYTHONPATH": os.pathsep.join(sys.path), "NO_PROXY": "127.0.0.1"}
     command = [sys.executable, "-m", "torture.inject", str(count), str(scratch), *names]
@@ -64,13 +67,13 @@ def inject(count: int, scratch: Path, names: tuple[str, ...] = tuple(INJECTED)) 
     if done.returncode:
         raise RuntimeError(f"the process of the injection ended with {done.returncode}")
     rows = json.loads((scratch / "inject.json").read_text())
-    return [Tally(row["fault"], row["tries"], row["losses"], row["note"]) for row in rows]
+    return [*skipped, *(Tally(row["fault"], row["tries"], row["losses"], row["note"]) for row in rows)]
 
 
 def _inside(count: int, scratch: Path, names: list[str]) -> list[dict]:
     import_everything()
     given = prepare_injected(scratch, names)
-    with mirror(given):
+    with mirror(given), hub_for(names, given):
         work = {name: functools.partial(_one, name, count, given, scratch / name.replace(" ", "-")) for name in names}
         return [row for _, rows in in_forks(work, scratch, jobs=1) for row in rows]
 

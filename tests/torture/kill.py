@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from .common import Child, Tally, contents, differences, foreign, run, start, whole
-from .verbs import JOBS, Job, prepare
+from .verbs import JOBS, NO_CLIENT, Job, hub_for, prepare
 
 SIGNALS = {"SIGKILL": signal.SIGKILL, "SIGTERM": signal.SIGTERM, "Ctrl-C": signal.SIGINT}
 
@@ -25,7 +25,17 @@ def kill(
     seed: int = 0,
 ) -> list[Tally]:
     """`count` kills, and a sixth as many of the gentler signals, spread evenly over the verbs."""
+    jobs, skipped = tuple(name for name in jobs if name != "pull" or not NO_CLIENT), "pull" in jobs and NO_CLIENT
+    if not jobs:
+        return [Tally(f"{kind} of pull", skipped=str(skipped)) for kind in signals]
     given = prepare(scratch, jobs)
+    with hub_for(jobs, given):
+        return _kills(count, given, scratch, jobs, signals, seed)
+
+
+def _kills(
+    count: int, given: Path, scratch: Path, jobs: tuple[str, ...], signals: tuple[str, ...], seed: int
+) -> list[Tally]:
     draws = random.Random(seed)
     whole_runs = {name: _undisturbed(JOBS[name], given, scratch) for name in jobs}
     tallies = [Tally(f"{kind} of {name}") for kind in signals for name in jobs]

@@ -10,11 +10,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .common import Child, Tally, contents, differences, foreign, must, start
-from .verbs import INJECTED, SHORT, Injected, prepare_injected
+from .verbs import INJECTED, NO_CLIENT, SHORT, Injected, hub_for, prepare_injected
 
+UNKNOWN = ("pull --force",) if NO_CLIENT else ()
 VERBS = {
     "train": Injected("train", lambda _, out: [*SHORT, "--out", str(out)]),
-    **{name.removesuffix(" --force"): job for name, job in INJECTED.items() if job.together},
+    **{
+        name.removesuffix(" --force"): job
+        for name, job in INJECTED.items()
+        if job.together and not (name.startswith("pull") and NO_CLIENT)
+    },
     "explain --svg": Injected(
         "explain --svg",
         lambda _, out: ["explain", "mlp", "--width", "4", "--out", str(out / "s.json"), "--svg", str(out / "s.svg")],
@@ -63,7 +68,13 @@ LOCKS: dict[str, Callable[[Path, Path], None]] = {
 
 def surroundings(_: int, scratch: Path) -> list[Tally]:
     """Every verb in each of them, once."""
-    given, out = prepare_injected(scratch), scratch / "out"
+    given = prepare_injected(scratch)
+    with hub_for(VERBS, given):
+        return _all(given, scratch)
+
+
+def _all(given: Path, scratch: Path) -> list[Tally]:
+    out = scratch / "out"
     tallies = {name: Tally(name) for name in (*STREAMS, *LOCKS, "working folder gone")}
     for name, job in VERBS.items():
         words = [word for word in job.command(given, out) if word not in ("--quiet", "--force")]

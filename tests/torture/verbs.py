@@ -1,12 +1,16 @@
 """The verbs that are disturbed, each as a tiny job; one line adds another."""
 
+import hashlib
+import importlib.util
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 from .common import must
 
@@ -16,6 +20,15 @@ HMC = ["train", *TINY, "--quiet", "--method", "hmc", "--samples", "12", "--burn-
 HMC += ["--step-size", "0.01", "--draws-per-file", "3"]
 
 BARRIER = ["barrier", "--samples", "2", "--taus", "3", "--sets", "test"]
+
+
+NO_CLIENT = "" if importlib.util.find_spec("huggingface_hub") else "huggingface_hub is not installed"
+
+
+def _streamed(given: Path) -> list[str]:
+    """Alignment from file to file; the first one holds the spec."""
+    files = given / "aligned" / "posterior-0.safetensors", given / "two" / "posterior-0.safetensors"
+    return ["align", "--stream", *map(str, files)]
 
 
 @dataclass(frozen=True)
@@ -46,6 +59,13 @@ JOBS = {
             reads=True,
         ),
         Job(
+            "align --stream",
+            lambda given, out: [*_streamed(given), "--quiet", "--out", str(out)],
+            ("alignment.safetensors",),
+            reads=True,
+        ),
+        Job("pull", lambda _, out: ["pull", "me/new", "--quiet", "--out", str(out)], reads=True),
+        Job(
             "barrier",
             lambda given, out: [*BARRIER, str(given / "two"), f"{given / 'two'}#1", "--quiet", "--out", str(out)],
             ("report.json", "report.html"),
@@ -74,6 +94,8 @@ def prepare(folder: Path, names: Iterable[str]) -> Path:
     log = folder / "prepare.log"
     short = ["train", *TINY, "--batch", "50", "--quiet", "--epochs", "4"]
     must([*short, "--members", "2", "--out", str(given / "two")], log)
+    if "align --stream" in names:
+        must(["align", *_pair(given), "--quiet", "--out", str(given / "aligned")], log)
     if "compact" in names:
         must([*short, "--method", "ensemble", "--members", "12", "--out", str(given / "many")], log)
     if "report" not in names:
@@ -172,6 +194,13 @@ INJECTED = {
             "train over a damaged run", lambda _, out: [*SHORT, "--out", str(out)], _damaged_run, together=False
         ),
         _over("align --force", lambda given: ["align", *_pair(given)], "--force", ignored=("alignment.safetensors",)),
+        _over("align --stream --force", _streamed, "--force", ignored=("alignment.safetensors",)),
+        Injected(
+            "pull --force",
+            lambda _, out: ["pull", "me/new", "--quiet", "--force", "--out", str(out)],
+            lambda run, _, out: run(["pull", "me/old", "--quiet", "--out", str(out)]),
+            reads=True,
+        ),
         _over("merge --force", lambda given: ["merge", *_pair(given), "--samples", "2"], "--force"),
         _over("compact --force", lambda given: ["compact", str(given / "many")], "--force", ignored=PAGE),
         _over(
@@ -219,6 +248,7 @@ def prepare_injected(folder: Path, names: Iterable[str] = tuple(INJECTED)) -> Pa
     must([*SHORT, "--members", "2", "--out", str(given / "two")], log)
     must([*SHORT, "--method", "ensemble", "--members", "3", "--out", str(given / "many")], log)
     must([*BARRIER, *_pair(given), "--quiet", "--out", str(given / "barrier")], log)
+    must(["align", *_pair(given), "--quiet", "--out", str(given / "aligned")], log)
     return given
 
 
@@ -243,3 +273,38 @@ def mirror(given: Path) -> Iterator[None]:
         finally:
             http.shutdown()
             thread.join()
+
+
+def hub_for(names: Iterable[str], given: Path) -> Any:
+    """A hub, where one of these verbs asks one."""
+    return hub(given) if any(name.startswith("pull") for name in names) and not NO_CLIENT else nullcontext()
+
+
+@contextmanager
+def hub(given: Path) -> Iterator[Any]:
+    """A hub with two repositories of the same posteriors, one of which has more; its client is told where it is."""
+    from huggingface_hub import constants
+
+    from hub_server import TOKEN, Hub
+
+    first, second = ((given / "two" / f"posterior-{number}.safetensors").read_bytes() for number in (0, 1))
+    card = (given / "two" / "README.md").read_bytes()
+    served = Hub()
+    for name, posteriors in {"me/new": [first], "me/old": [second, first]}.items():
+        files = {f"posterior-{number}.safetensors": content for number, content in enumerate(posteriors)}
+        served.repos[name] = [{}, {**files, "README.md": card + name.encode()}]
+        served.visibility[name] = "private"
+        served.stored |= {hashlib.sha256(content).hexdigest(): content for content in posteriors}
+    before = constants.ENDPOINT, constants.HUGGINGFACE_CO_URL_TEMPLATE
+    # As if HF_ENDPOINT and HF_TOKEN had said so when the client was imported.
+    constants.HUGGINGFACE_CO_URL_TEMPLATE = before[1].replace(before[0], served.endpoint)
+    constants.ENDPOINT, constants.HF_HUB_DISABLE_XET = served.endpoint, True
+    kept = {name: os.environ.get(name) for name in ("HF_TOKEN", "NO_PROXY")}
+    os.environ |= {"HF_TOKEN": TOKEN, "NO_PROXY": "127.0.0.1,localhost"}
+    try:
+        yield served
+    finally:
+        constants.ENDPOINT, constants.HUGGINGFACE_CO_URL_TEMPLATE = before
+        for name, value in kept.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+        served.close()

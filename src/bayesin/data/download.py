@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import DataError, first_line
-from ..files import remove_leftovers, temporary_folder
+from ..files import remove_leftovers, sync_file, temporary_folder
 from .folders import Found, home, is_own, locate, read_checked
 from .sources import Download, File, Source, source_of
 
@@ -116,6 +116,7 @@ def download(
         address = f"{mirror.rstrip('/')}/{wanted.name}"
         try:
             _collect(address, path, wanted, timeout, on_bytes, headers or {})
+            sync_file(path)
             return path
         except (_Refused, _Broken) as reason:
             reasons.append(f"{address}: {reason}")
@@ -213,8 +214,7 @@ def _unpack(archive: Path, source: Source, work: Path) -> dict[str, Path]:
 
 def _place(fresh: Path, folder: Path, damaged: Path | None) -> None:
     """Gives a checked file its name; a damaged one steps aside first, since it may be of use elsewhere."""
-    with open(fresh, "rb") as file:
-        os.fsync(file.fileno())
+    sync_file(fresh)
     if damaged is not None:
         os.replace(damaged, damaged.with_name(f"{damaged.name}.bad"))
     os.replace(fresh, folder / fresh.name)

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 
 from ..errors import ConfigError, LeftBehindWarning, ModelError
 from ..inputs import Inputs, count_of, some_inputs, take
-from ..jaxprs import Apply, activation_bytes, hashable
+from ..jaxprs import Apply, activation_bytes, hashable, output_shapes
 from ..matching import draws_of, site_chunks
 from ..posteriors import Gaussian
 from ..randomness import PRNGKey, check_key
@@ -166,7 +166,7 @@ OUTPUTS = "outputs"  # the name of their group
 
 def with_outputs(spec: PermutationSpec, apply: Apply, params: Tree, x: Any) -> PermutationSpec:
     """Returns the spec with the outputs as a group; as it is where they are tied to other units or to inputs."""
-    found = jax.eval_shape(apply, params, x)
+    found = output_shapes(apply, params, x)
     if not hasattr(found, "shape") or found.ndim < 2 or not jnp.issubdtype(found.dtype, jnp.floating):
         return spec
     with warnings.catch_warnings():

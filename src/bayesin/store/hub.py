@@ -89,7 +89,7 @@ def push(
         token: of the hub; by default the one you logged in with.
 
     Raises:
-        ArtifactError: there is no posterior, or one is damaged.
+        ArtifactError: there is no posterior, or one is damaged; the card is a link.
         HubError: no network, no permission, or whatever else the hub says.
 
     Example:
@@ -101,6 +101,8 @@ def push(
     for path in paths.values():
         load_posterior(path)  # damage stays here
     card = paths[FIRST].parent / CARD if Path(source).is_dir() else None
+    if card is not None and card.is_symlink():  # in a folder of a stranger's it may lead to what is private
+        raise ArtifactError(f"{card} is a link; the card that is sent lies in the folder itself")
     content = read_bytes(card, LARGEST_CARD) if card is not None and card.is_file() else card_of(paths).encode()
     with _hub(repo) as client:
         api = client.HfApi(token=token)
@@ -170,6 +172,8 @@ def pull(
                 path = download(offer, [mirror], place, TIMEOUT, arrived, headers=headers)
             except DataError as error:
                 raise HubError(TOKEN.sub("hf_…", str(error))) from None
+            except OSError as error:
+                raise ArtifactError(f"cannot write {place / name}: {error.strerror or error}") from error
             if promise.blob is not None and _blob_hash(path) != promise.blob:
                 raise HubError(f"{name} of {repo} is not what the hub lists: its hash is another one")
             done += promise.size
@@ -314,6 +318,9 @@ def _hub(repo: str) -> Iterator[Any]:
         ) from None
     except errors.HfHubHTTPError as error:
         raise HubError(_refusal(repo, error)) from None
+    except (TypeError, AttributeError, LookupError, AssertionError) as error:  # which the client does not look at
+        said = f"{type(error).__name__}: {TOKEN.sub('hf_…', first_line(error))}"
+        raise HubError(f"the hub's answer about {repo} is none of a hub ({said})") from None
     except Exception as error:
         place = constants.ENDPOINT
         raise HubError(f"cannot reach {place} for {repo}: {TOKEN.sub('hf_…', first_line(error))}") from None

@@ -6,6 +6,7 @@ file, `bayesin.mplstyle`, sets sizes and colours; the backend is a file writer, 
 
 import csv
 import io
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import resources
@@ -38,7 +39,10 @@ def style() -> Iterator[None]:
     with (
         resources.as_file(resources.files("bayesin.lab.report") / "bayesin.mplstyle") as path,
         matplotlib.style.context(path),
+        warnings.catch_warnings(),
     ):
+        # Said of any legend where the machine is busy: that a second has passed, not that there is much to look at.
+        warnings.filterwarnings("ignore", 'Creating legend with loc="best"')
         yield
 
 

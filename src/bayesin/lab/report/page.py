@@ -12,13 +12,14 @@ import html
 import importlib.util
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from ...errors import ConfigError
+from ...errors import ArtifactError, ConfigError, first_line
 from ...files import write_bytes
 from ...json_files import json_text
 from .document import check_report, read_report, write_report
@@ -92,7 +93,8 @@ def render(reports: Sequence[Mapping[str, Any]]) -> str:
         check_report(report)
     theme = _asset("theme.js")
     script = "(function () {\n'use strict';\n" + "\n".join(_asset(f"{name}.js") for name in SCRIPTS) + "\n})();"
-    plotly = get_plotlyjs().replace("\r\n", "\n").replace("</script", "<\\/script")
+    with _whole_installation("plotly"):
+        plotly = get_plotlyjs().replace("\r\n", "\n").replace("</script", "<\\/script")
     parts = {
         "title": html.escape(str(reports[0].get("title", "bayesin report"))),
         "version": html.escape(__version__),
@@ -108,7 +110,18 @@ def render(reports: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _asset(name: str) -> str:
-    return resources.files("bayesin.lab.report").joinpath("assets", name).read_text(encoding="utf-8")
+    with _whole_installation("bayesin"):
+        return resources.files("bayesin.lab.report").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+@contextmanager
+def _whole_installation(package: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, UnicodeDecodeError) as error:
+        raise ArtifactError(
+            f"no page can be made: the installation of {package} is not whole ({first_line(error)}); install it again"
+        ) from error
 
 
 def _embed(value: Any) -> str:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,7 @@ def _line(row: dict[str, Any]) -> str:
     return json_text(row) + "\n"
 
 
+@cache  # a folder of packages is searched for each
 def _version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)
