@@ -12,6 +12,7 @@ import bayesin
 from bayesin import Gaussian, LowRankGaussian, Samples, align, align_many, costs, permute
 from bayesin.errors import ConfigError, PosteriorError
 from bayesin.matching import Similarities, pose
+from bayesin.matching.costs import CHUNK, joined, squared_distances
 from bayesin.matching.problem import gain_of_units, objective
 from matching_problems import (
     ONE_GROUP,
@@ -311,3 +312,18 @@ def test_results_are_trees_that_say_what_happened_in_a_line():
     assert doubled.cost == "wasserstein" and doubled.objective == 2 * alignment.objective
     together = align_many([random_tree(spec, seed) for seed in range(3)], spec, key=KEY)
     assert repr(together).startswith("AlignmentMany(3 posteriors, ")
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+def test_many_small_arrays_and_large_ones_are_summed_alike(dtype):
+    draws, sizes = (
+        np.random.default_rng(0),
+        [3, CHUNK // 2, CHUNK // 2 + 1, 1, 0, 5 * CHUNK + 7, CHUNK // 3, CHUNK, 4],
+    )
+    pairs = [tuple(draws.standard_normal((2, size)).astype(dtype)) for size in sizes]
+    expected = sum(float(((a.astype(np.float64) - b.astype(np.float64)) ** 2).sum()) for a, b in pairs)
+    np.testing.assert_allclose(squared_distances(pairs), expected, rtol=1e-13 if dtype == np.float64 else 1e-6)
+    rows = list(joined(pairs))
+    assert sum(first.size for first, _ in rows) == sum(sizes)
+    assert all(first.size == second.size for first, second in rows)
+    assert len(rows) < len(pairs)
