@@ -1,5 +1,6 @@
 """A run that is killed, interrupted or damaged ends with the bits of an undisturbed one."""
 
+import logging
 import os
 import shutil
 import signal
@@ -210,3 +211,12 @@ def test_a_save_that_finds_another_in_its_way_is_tried_once_more(tmp_path, monke
             resume(tmp_path)
     assert_same(resume(tmp_path), undisturbed)
     assert not list(tmp_path.glob("*.orbax-checkpoint-tmp*"))
+
+
+def test_a_write_that_orbax_gave_up_is_not_told_long_after(caplog):
+    """asyncio tells of it when the task is collected, as a traceback after the one line of ours."""
+    checkpoints._ignore_what_comes_late()
+    task = "<Task finished coro=<_open_and_write() defined at /site-packages/orbax/checkpoint/type_handlers.py:110>>"
+    logging.getLogger("asyncio").error("Task exception was never retrieved\nfuture: %s", task)
+    logging.getLogger("asyncio").error("Task exception was never retrieved\nfuture: %s", "<Task of somebody else>")
+    assert [record.args for record in caplog.records] == [("<Task of somebody else>",)]

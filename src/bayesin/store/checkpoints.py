@@ -189,6 +189,13 @@ def _ignore_what_comes_late() -> None:
 
     if getattr(shown, "__name__", "") != show.__name__:
         sys.unraisablehook = show
+    logging.getLogger("asyncio").addFilter(_is_not_of_orbax)  # which takes the same one but once
+
+
+def _is_not_of_orbax(record: logging.LogRecord) -> bool:
+    """False for what became of a write that orbax gave up, told when Python finds that nobody asked."""
+    text = record.getMessage()
+    return not ("never retrieved" in text and "orbax" in text)
 
 
 def checksum(*arrays: Any) -> int:
