@@ -1,5 +1,6 @@
 """A run that is killed, interrupted or damaged ends with the bits of an undisturbed one."""
 
+import logging
 import os
 import shutil
 import signal
@@ -187,3 +188,35 @@ def test_divergence_names_the_last_good_checkpoint(tmp_path):
     error = caught.value
     assert error.checkpoint is not None and error.checkpoint.parent == tmp_path
     assert int(error.checkpoint.name) < error.step and str(error.checkpoint) in str(error)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_save_that_finds_another_in_its_way_is_tried_once_more(tmp_path, monkeypatch, undisturbed, times):
+    """Threads of the storage may write on for a moment after a save that failed, where the next one begins."""
+    import orbax.checkpoint as ocp
+
+    monkeypatch.setattr(checkpoints, "LATE", 0.0)
+    real, left = ocp.CheckpointManager.save, [times]
+
+    def save(manager, step, **arguments):
+        if left[0]:
+            left[0] -= 1
+            (tmp_path / f"{step}.orbax-checkpoint-tmp" / "state").mkdir(parents=True, exist_ok=True)
+            raise OSError(39, "Directory not empty")
+        return real(manager, step, **arguments)
+
+    monkeypatch.setattr(ocp.CheckpointManager, "save", save)
+    if times == 2:
+        with pytest.raises(ArtifactError, match=r"cannot write a checkpoint to .*: Directory not empty"):
+            resume(tmp_path)
+    assert_same(resume(tmp_path), undisturbed)
+    assert not list(tmp_path.glob("*.orbax-checkpoint-tmp*"))
+
+
+def test_a_write_that_orbax_gave_up_is_not_told_long_after(caplog):
+    """asyncio tells of it when the task is collected, as a traceback after the one line of ours."""
+    checkpoints._ignore_what_comes_late()
+    task = "<Task finished coro=<_open_and_write() defined at /site-packages/orbax/checkpoint/type_handlers.py:110>>"
+    logging.getLogger("asyncio").error("Task exception was never retrieved\nfuture: %s", task)
+    logging.getLogger("asyncio").error("Task exception was never retrieved\nfuture: %s", "<Task of somebody else>")
+    assert [record.args for record in caplog.records] == [("<Task of somebody else>",)]

@@ -71,12 +71,7 @@ def main() -> int:
         parser.error(f"there is no fault '{min(unknown)}'; choose from {', '.join(FAULTS)}")
     wanted = [name for name in FAULTS if called[name] & {*flags.faults}]
     scratch = Path(tempfile.mkdtemp(prefix="bayesin-torture-"))
-    # A cache of its own: a quota or a kill may cut entries, which JAX writes in place, and others share theirs.
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(scratch / "compiled")
-    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
-    os.environ.setdefault(
-        "JAX_DISABLE_MOST_OPTIMIZATIONS", "1"
-    )  # programs run for less time than they take to compile
+    _compile_quickly(scratch / "compiled")
     import_everything()
     began, rows, order = time.monotonic(), [], [*FAULTS]
     table = {"commit": _commit(), "began": datetime.now(UTC).isoformat(timespec="minutes"), "count": flags.count}
@@ -96,6 +91,25 @@ def main() -> int:
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return int(any(row["lost"] for row in rows))
+
+
+def _compile_quickly(cache: Path) -> None:
+    """Programs run for less time than they take to compile: they are not optimised, and kept for all processes.
+
+    The cache is one of its own: a quota or a kill may cut its entries, which JAX writes in place.
+    """
+    settings = {
+        "jax_compilation_cache_dir": str(cache),
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+        "jax_disable_most_optimizations": True,
+    }
+    import jax
+
+    for name, value in settings.items():
+        jax.config.update(
+            name, value
+        )  # of this process and its forks: the environment was read when JAX was imported
+        os.environ[name.upper()] = str(value) if isinstance(value, str) else str(int(value))
 
 
 def _fault(name: str, count: int, scratch: Path) -> list[Tally]:

@@ -9,6 +9,7 @@ import logging
 import re
 import shutil
 import sys
+import time
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from ..errors import ArtifactError, ConfigError, first_line
 from ..files import remove_folder, write_bytes
 
 KEPT, VERSION = 2, 1
+LATE = 0.2  # seconds for what a failed save left to threads to end
 
 
 class Resumed(NamedTuple):
@@ -45,8 +47,7 @@ class Checkpoints:
             probe.unlink()
         except OSError as error:
             raise ArtifactError(f"cannot write {self.folder}: {error.strerror or error}") from error
-        for unfinished in self.folder.glob("*.orbax-checkpoint-tmp*"):
-            remove_folder(unfinished)
+        self._remove_unfinished()
         free = shutil.disk_usage(self.folder).free
         wanted = (KEPT + 1) * need + (1 << 20)
         if free < wanted:
@@ -80,12 +81,31 @@ class Checkpoints:
         about["checksum"] = _checksum(about, resumed.leaves)
         args = ocp.args.Composite(state=ocp.args.StandardSave(state), about=ocp.args.JsonSave(about))
         try:
-            with _quiet():
-                self._open().save(resumed.step, args=args)
+            self._save(resumed.step, args)
         except OSError as error:
             raise ArtifactError(f"cannot write a checkpoint to {self.folder}: {error.strerror or error}") from error
         except Exception as error:  # the storage layers of orbax have their own words for a full disk
             raise ArtifactError(f"cannot write a checkpoint to {self.folder}: {first_line(error)}") from error
+
+    def _save(self, step: int, args: Any) -> None:
+        """Saves, and where that fails once more: of a save that failed, threads of the storage may still be writing
+        where the next one begins."""
+        try:
+            with _quiet():
+                self._open().save(step, args=args)
+        except Exception as first:
+            time.sleep(LATE)
+            self._remove_unfinished()
+            self._manager = None
+            try:
+                with _quiet():
+                    self._open().save(step, args=args)
+            except Exception:
+                raise first from None
+
+    def _remove_unfinished(self) -> None:
+        for unfinished in self.folder.glob("*.orbax-checkpoint-tmp*"):
+            remove_folder(unfinished)
 
     def restore(self, like: list[Any]) -> Resumed | None:
         """Returns the newest checkpoint that can be read, or None; refuses one of another run."""
@@ -169,6 +189,13 @@ def _ignore_what_comes_late() -> None:
 
     if getattr(shown, "__name__", "") != show.__name__:
         sys.unraisablehook = show
+    logging.getLogger("asyncio").addFilter(_is_not_of_orbax)  # which takes the same one but once
+
+
+def _is_not_of_orbax(record: logging.LogRecord) -> bool:
+    """False for what became of a write that orbax gave up, told when Python finds that nobody asked."""
+    text = record.getMessage()
+    return not ("never retrieved" in text and "orbax" in text)
 
 
 def checksum(*arrays: Any) -> int:
