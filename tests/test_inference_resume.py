@@ -213,10 +213,30 @@ def test_a_save_that_finds_another_in_its_way_is_tried_once_more(tmp_path, monke
     assert not list(tmp_path.glob("*.orbax-checkpoint-tmp*"))
 
 
-def test_a_write_that_orbax_gave_up_is_not_told_long_after(caplog):
-    """asyncio tells of it when the task is collected, as a traceback after the one line of ours."""
-    checkpoints._ignore_what_comes_late()
+def test_a_write_that_orbax_gave_up_is_not_told_long_after(caplog, capsys, monkeypatch):
+    """Its thread and asyncio tell of it when they like, as tracebacks after the one line of ours."""
+    python_as_it_starts(monkeypatch)
+    with pytest.raises(OSError, match="full"), checkpoints._quiet():
+        raise OSError("full")
     task = "<Task finished coro=<_open_and_write() defined at /site-packages/orbax/checkpoint/type_handlers.py:110>>"
     logging.getLogger("asyncio").error("Task exception was never retrieved\nfuture: %s", task)
+    logging.getLogger("absl").error("_SignalingThread.run() raised an exception: %s", "10.orbax-checkpoint-tmp/state")
     logging.getLogger("asyncio").error("Task exception was never retrieved\nfuture: %s", "<Task of somebody else>")
     assert [record.args for record in caplog.records] == [("<Task of somebody else>",)]
+    for error in (RuntimeError("Event loop is closed"), RuntimeError("something else")):
+        sys.excepthook(type(error), error, None)
+    assert capsys.readouterr().err == "RuntimeError: something else\n"
+
+
+def test_a_save_that_succeeds_leaves_pythons_hooks_alone(monkeypatch):
+    python_as_it_starts(monkeypatch)
+    before = sys.unraisablehook, sys.excepthook
+    with checkpoints._quiet():
+        assert (sys.unraisablehook, sys.excepthook) != before
+    assert (sys.unraisablehook, sys.excepthook) == before
+
+
+def python_as_it_starts(monkeypatch):
+    """Its own hooks, until the end of the test: one before may have had an error."""
+    monkeypatch.setattr(sys, "unraisablehook", sys.__unraisablehook__)
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)

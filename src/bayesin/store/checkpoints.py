@@ -24,6 +24,8 @@ from ..files import remove_folder, write_bytes
 
 KEPT, VERSION = 2, 1
 LATE = 0.2  # seconds for what a failed save left to threads to end
+CLOSED = "Event loop is closed"
+LOGGERS = ("absl", "asyncio", "concurrent.futures")  # to which orbax and its threads tell of errors
 
 
 class Resumed(NamedTuple):
@@ -90,18 +92,17 @@ class Checkpoints:
     def _save(self, step: int, args: Any) -> None:
         """Saves, and where that fails once more: of a save that failed, threads of the storage may still be writing
         where the next one begins."""
-        try:
-            with _quiet():
-                self._open().save(step, args=args)
-        except Exception as first:
-            time.sleep(LATE)
-            self._remove_unfinished()
-            self._manager = None
+        with _quiet():  # in between, too: that is when threads of the first one tell of it
             try:
-                with _quiet():
+                self._open().save(step, args=args)
+            except Exception as first:
+                time.sleep(LATE)
+                self._remove_unfinished()
+                self._manager = None
+                try:
                     self._open().save(step, args=args)
-            except Exception:
-                raise first from None
+                except Exception:
+                    raise first from None
 
     def _remove_unfinished(self) -> None:
         for unfinished in self.folder.glob("*.orbax-checkpoint-tmp*"):
@@ -160,42 +161,51 @@ class Checkpoints:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """What orbax and its threads log about an error, tracebacks too, is said once and in one line by us."""
-    loggers = [logging.getLogger(name) for name in ("absl", "asyncio", "concurrent.futures")]
+    """What orbax and its threads tell of an error, tracebacks too, is said once and in one line by us.
+
+    It closes its event loop at the first error; the others then find it closed, each from a thread of tensorstore's
+    and at a time of its own, and Python would print a traceback for each. So after an error, whose threads may take
+    longer, these alone stay unheard.
+    """
+    loggers = [logging.getLogger(name) for name in LOGGERS]
     before = [logger.level for logger in loggers]
+    hooks = sys.unraisablehook, sys.excepthook
     for logger in loggers:
         logger.setLevel(logging.CRITICAL + 1)
+    sys.unraisablehook, sys.excepthook = _but_for_closed_loops(*hooks)
     try:
         yield
     except Exception:
-        _ignore_what_comes_late()
+        for logger in loggers:
+            logger.addFilter(_is_not_of_orbax)  # which takes the same one but once
         raise
+    else:
+        sys.unraisablehook, sys.excepthook = hooks
     finally:
         for logger, level in zip(loggers, before, strict=True):
             logger.setLevel(level)
 
 
-def _ignore_what_comes_late() -> None:
-    """Lets reads and writes that orbax gave up end in silence.
+def _but_for_closed_loops(unraisable: Any, raised: Any) -> tuple[Any, Any]:
+    """Python's two hooks as they are, but silent about a closed event loop; once is enough."""
 
-    It closes its event loop at the first error; the others then find it closed, each from a thread of tensorstore's
-    and at a time of its own, and Python would print a traceback for each. Other errors are shown as before.
-    """
-    shown = sys.unraisablehook
+    def show_unraisable(error: Any) -> None:
+        if str(error.exc_value) != CLOSED:
+            unraisable(error)
 
-    def show(error: Any) -> None:
-        if str(error.exc_value) != "Event loop is closed":
-            shown(error)
+    def show_raised(kind: Any, error: Any, trace: Any) -> None:
+        if str(error) != CLOSED:
+            raised(kind, error, trace)
 
-    if getattr(shown, "__name__", "") != show.__name__:
-        sys.unraisablehook = show
-    logging.getLogger("asyncio").addFilter(_is_not_of_orbax)  # which takes the same one but once
+    if getattr(unraisable, "__name__", "") == show_unraisable.__name__:
+        return unraisable, raised
+    return show_unraisable, show_raised
 
 
 def _is_not_of_orbax(record: logging.LogRecord) -> bool:
-    """False for what became of a write that orbax gave up, told when Python finds that nobody asked."""
+    """False for what became of a write that orbax gave up, told by its thread, or because nobody has asked."""
     text = record.getMessage()
-    return not ("never retrieved" in text and "orbax" in text)
+    return not ("orbax" in text and any(words in text for words in ("never retrieved", "raised an exception")))
 
 
 def checksum(*arrays: Any) -> int:
