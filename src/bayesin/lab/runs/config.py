@@ -69,7 +69,7 @@ PRESETS = {  # what follows from the optimiser
     "converged": {"optimiser": "adam", "learning_rate": 1e-3, "schedule": "cosine", "epochs": 100},
     # A ResNet20 wide enough to be accurate. Where there are 256 channels stds that start at 0.01 are a quarter of a
     # weight, and more after some decay: under `paper` such networks are at 79 % on test images of CIFAR-10, and
-    # hardly above it on those of training. Of nine other settings (rates 0.1 and 0.2, variances 0.005 to 0.2, stds
+    # hardly above it on those of training. Of eight other settings (rates 0.1 and 0.2, variances 0.005 to 0.2, stds
     # from 0.003 to 0.01, 12 or 40 epochs: 54 to 85 %) this one was the best: 85 % of 2,000 unseen images, 40 epochs.
     "accurate": {
         "optimiser": "sgd",

@@ -22,7 +22,7 @@ from ....store import load_posterior, save_posterior
 from ....trees import Tree, flatten
 from ...campaign import Resources, Task, TaskContext, TrainTask, seeded
 from ...runs import RunConfig
-from .method_trio import MethodTrio, Posteriors, TrioTask, method_trio
+from .method_trio import MethodTrio, TrioTask, method_trio
 
 CHAINS = {  # of one part
     "smoke": HMC(samples=5, chains=4, burn_in=10, step_size=5e-3, steps=40, chunk=2_000),
@@ -159,14 +159,9 @@ class LongTrioTask(TrioTask):
         hmc: Any = self.runs.hmc.training
         return f"{hmc.chains} × {hmc.samples * self.parts} draws"
 
-    def load(self, context: TaskContext) -> Posteriors:
-        """The draws of all parts, and the posteriors of the two other methods."""
-        ensemble, vi = (
-            load_posterior(context.runs / need.name / "posterior-0.safetensors") for need in self.needs[:2]
-        )
-        data, model = context.prepared(self.runs.hmc)
-        hmc = joined_draws(chain_parts(self.runs.hmc, self.parts), context)
-        return Posteriors(hmc, ensemble, vi, model, data, context.spec(self.runs.hmc))  # pyright: ignore
+    def hmc_draws(self, context: TaskContext) -> Samples:
+        """Those of all parts."""
+        return joined_draws(chain_parts(self.runs.hmc, self.parts), context)
 
 
 def long_trio(scale: str, seed: int = 0) -> MethodTrio:

@@ -84,10 +84,18 @@ class TrioTask(Task):
 
     def load(self, context: TaskContext) -> Posteriors:
         """The three posteriors, from the folders of their runs."""
-        folders = [context.runs / need.name for need in self.needs]
-        hmc, ensemble, vi = (load_posterior(folder / "posterior-0.safetensors") for folder in folders)
+        ensemble, vi = (posterior_of(run, context) for run in (self.runs.ensemble, self.runs.vi))
         data, model = context.prepared(self.runs.hmc)
-        return Posteriors(hmc, ensemble, vi, model, data, context.spec(self.runs.hmc))  # pyright: ignore
+        return Posteriors(self.hmc_draws(context), ensemble, vi, model, data, context.spec(self.runs.hmc))
+
+    def hmc_draws(self, context: TaskContext) -> Samples:
+        """Those of HMC, all chains one after the other."""
+        return posterior_of(self.runs.hmc, context)
+
+
+def posterior_of(run: RunConfig, context: TaskContext) -> Any:
+    """The first posterior of a run that is done."""
+    return load_posterior(context.runs / TrainTask(run).name / "posterior-0.safetensors")
 
 
 def hmc_runs(records: Sequence[Record]) -> list[Record]:
