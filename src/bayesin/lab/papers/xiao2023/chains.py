@@ -223,10 +223,10 @@ def draw(figure: Any, records: Sequence[Record]) -> None:
     kept = [100 * fraction for fraction in numbers["pruning"]["fractions"]]
     curves = {n: v for n, v in numbers["pruning"]["accuracy"].items() if n.startswith("ensemble by ")}
     for (name, values), mark in zip(curves.items(), "osD^vx", strict=False):
-        label = name.removeprefix("ensemble by ")
+        label = name.removeprefix("ensemble by ").replace("hmc", "HMC").replace("vi", "VI")
         right.plot(kept, 100 * np.array(values), marker=mark, markersize=3, lw=0.8, label=label)
     right.set(xscale="log", xlabel="weights kept, ensemble mean (%)", ylabel="accuracy (%)", ylim=(0, 101))
-    right.legend(fontsize=5)
+    right.legend(fontsize=5, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))  # lines fill the whole square
 
 
 LONG_CHAINS = Reproduction(

@@ -205,21 +205,22 @@ def draw(figure: Any, records: Sequence[Record]) -> None:
     *planes, right = figure.subplots(1, 3)
     for axis, when in zip(planes, ("before", "after"), strict=True):
         found = numbers["plane"][when]
-        for name, colour in COLOURS.items():
+        for size, (name, colour) in zip((9, 6, 3), COLOURS.items(), strict=True):  # means may lie on each other
             if name in found["places"]:
                 axis.plot(*np.array(found["places"][name]).T, ".", color=colour, markersize=3, alpha=0.6)
             centre = np.array(found["places"][f"{name} mean"][0])
-            axis.plot(*centre, "X", color=colour, markersize=7, markeredgecolor="black", label=NAMES[name])
+            axis.plot(*centre, "o", color=colour, markersize=size, markeredgecolor="black", label=NAMES[name])
         axis.set(title=f"{when} rebasin", xlabel=f"two components, {100 * found['share']:.0f} % of the spread")
         axis.set_aspect("equal", adjustable="datalim")
         axis.tick_params(labelsize=6)
     planes[0].legend(fontsize=6, title="mean of", title_fontsize=6)
     pairs = [f"{one} and {other}" for one, other in PAIRS]
+    labels = ["two halves of HMC" if pair == HALVES else " and ".join(NAMES[name] for name in pair) for pair in PAIRS]
     for shift, when, colour in ((-0.18, "before", "#999999"), (0.18, "after", "#0072B2")):
         found = [one["numbers"]["distances"][when] for one in done]
         values = [np.mean([seed[pair]["correlation of means"] for seed in found]) for pair in pairs]
         right.barh(np.arange(len(pairs)) + shift, values, 0.34, color=colour, label=when)
-    right.set_yticks(range(len(pairs)), [pair.replace("hmc first half", "HMC") for pair in pairs], fontsize=6)
+    right.set_yticks(range(len(pairs)), labels, fontsize=6)
     right.invert_yaxis()
     right.set(xlabel="correlation of means over weights", xlim=(min(0.0, right.get_xlim()[0]), 1))
     right.legend(fontsize=6)
@@ -246,7 +247,7 @@ WEIGHT_SPACE = Reproduction(
     tasks=tasks,
     judge=judge,
     draw=draw,
-    minutes={"smoke": 0.5, "cpu": 13, "paper": 4},
+    minutes={"smoke": 0.5, "cpu": 13, "paper": 20},
     choices=(
         "the chains are those of `chains`, the longest of them; seeds are of ensemble and VI",
         "HMC and ensemble are matched by activations to their first network, then the means of ensemble and VI to "
