@@ -108,8 +108,8 @@ def held_out_table(posteriors: Posteriors, chains: int, key: jax.Array, draws: i
     for count in WINDOWS:
         windows = np.array_split(np.arange(len(fitted)), count)
         if len(windows[-1]) >= FEWEST:  # draws in their own order: those of a short while need no matching
-            parts = [fitted[int(window[0]) : int(window[-1]) + 1] for window in windows]
-            add(f"as they came, one low rank for each of {count} stretches", *map(LowRankGaussian.from_samples, parts))
+            parts = [LowRankGaussian.from_samples(fitted[int(window[0]) : int(window[-1]) + 1]) for window in windows]
+            add(f"as they came, one low rank for each of {count} stretches", *parts)
     for folding in FOLDINGS:
         folded = _folded(fitted, folding, posteriors, key)
         moved = rebase(fitted, spec, folded.perms)
