@@ -170,21 +170,22 @@ def judge(records: Sequence[Record]) -> list[Finding]:
     findings = []
     for one, other in PAIRS if measured else ():
         pair = f"{one} and {other}"
-        # Seeds share the chains, whose halves are the same in all.
-        seeds = [numbers["distances"] for numbers in (measured[:1] if (one, other) == HALVES else measured)]
+        halves = (one, other) == HALVES  # the same ones in all seeds, which share the chains
+        seeds = [numbers["distances"] for numbers in (measured[:1] if halves else measured)]
         said, gained = [], []
         for name, digits in (("means", 1), ("stds", 1), ("correlation of means", 3)):
             was, now = (np.array([seed[when][pair][name] for seed in seeds]) for when in ("before", "after"))
             said.append(f"{name} {format_mean_std(was, digits)} → {format_mean_std(now, digits)}")
             if name != "stds":
                 gained.append(1 - now / was if name == "means" else now - was)
-        names = "two halves of the HMC draws" if (one, other) == HALVES else f"{NAMES[one]} and {NAMES[other]}"
+        names = "two halves of the HMC draws" if halves else f"{NAMES[one]} and {NAMES[other]}"
         finding = Finding(
             f"rebasin brings {names} into one weight space",
-            "not stated" if (one, other) == HALVES else "shown as scatter plots; values unknown",
+            "not stated" if halves else "shown as scatter plots; values unknown",
             "; ".join(said),
             _closer(*gained),
-            f"the distance of the means falls by {CLOSER:.0%} or more, their correlation rises by {CLOSER:g} or more",
+            f"the distance of the means falls by {CLOSER:.0%} or more, their correlation rises by {CLOSER:g} or more"
+            + ("; one pair has no spread" if len(seeds) == 1 else ""),
         )
         findings.append(judged_if_mixed(finding, measured[0], "weights") if "hmc" in one else finding)
     return findings
