@@ -133,6 +133,35 @@ def test_planted_permutations_are_found_in_draws_of_posteriors():
     assert_same_perms(found.perms, {group: np.argsort(perm) for group, perm in planted.items()})
 
 
+def state_after_state(params, x):
+    """A tanh cell over rows, turn by turn."""
+    state = jnp.zeros((len(x), 8))
+    for turn in range(x.shape[1]):
+        state = jnp.tanh(x[:, turn] @ params["w"] + state @ params["u"] + params["b"])
+    return state @ params["out"]
+
+
+def in_a_loop(params, x):
+    def step(state, row):
+        return jnp.tanh(row @ params["w"] + state @ params["u"] + params["b"]), None
+
+    return jax.lax.scan(step, jnp.zeros((len(x), 8)), x.transpose(1, 0, 2))[0] @ params["out"]
+
+
+@pytest.mark.parametrize("make", [costs.Activations, costs.Incoming])
+def test_a_state_is_compared_in_every_turn_of_its_loop(make):
+    rng = np.random.default_rng(0)
+    shapes = {"w": (3, 8), "u": (8, 8), "b": (8,), "out": (8, 2)}
+    draws = [{name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()} for _ in range(2)]
+    x = rng.normal(size=(40, 5, 3)).astype(np.float32)
+    spec = discover(in_a_loop, draws[0], x[:2])
+    found = [align(*draws, spec, key=KEY, cost=make(apply, x)) for apply in (in_a_loop, state_after_state)]
+    assert_same_perms(found[0].perms, found[1].perms)
+    np.testing.assert_allclose(found[0].history, found[1].history, rtol=1e-4)
+    last = align(*draws, spec, key=KEY, cost=costs.Activations(lambda p, x: in_a_loop(p, x[:, -1:]), x))
+    assert (last.perms["g0"] != found[0].perms["g0"]).any()  # the last turn alone says something else
+
+
 def test_heads_are_found_by_their_scores_and_their_units_by_what_each_head_computes():
     model = ARCHITECTURES["kernels of three axes"]
     spec = discover(model.apply, model.params, model.x)

@@ -136,3 +136,43 @@ def test_any_callable_can_be_a_key_of_a_compiled_program():
     assert jaxprs.hashable(mlp) is mlp
     with pytest.raises(ModelError, match="a Model or a function apply"):
         jaxprs.hashable(3)
+
+
+def _running(params, x):
+    """Two loops, one in the other, one backwards; a carry, rows of results, constants of the body."""
+
+    def inner(state, row):
+        return state + row, state * 2
+
+    def outer(carry, row):
+        total, _ = lax.scan(inner, row[0], row)
+        carry = jnp.tanh(carry * params["a"] + total)
+        return carry, (carry, total)
+
+    last, (states, totals) = lax.scan(outer, jnp.zeros(3), x, reverse=True)
+    return last + params["b"], states, jnp.cumsum(totals, 0)
+
+
+def test_a_network_whose_loops_are_written_out_computes_what_it_did():
+    params = {"a": np.float32(0.3), "b": np.arange(3, dtype=np.float32)}
+    x = np.random.default_rng(0).normal(size=(5, 4, 3)).astype(np.float32)
+    flat = jaxprs.unrolled(_running, params, x)
+    assert "scan" in str(jax.make_jaxpr(_running)(params, x)) and "scan" not in str(jax.make_jaxpr(flat)(params, x))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), flat(params, x), _running(params, x))
+    assert jaxprs.unrolled(_running, params, x) is flat  # what is known of it is found again
+
+
+def test_loops_that_are_too_long_or_of_unknown_length_stay():
+    def until(params, x):
+        return lax.while_loop(lambda v: v.sum() < 9, lambda v: v * 2, x * params)
+
+    assert jaxprs.unrolled(until, np.ones(()), np.ones(3)) is until
+    for turns, written_out in ((10, True), (jaxprs.WRITTEN_OUT, False)):
+
+        def loop(params, x, turns=turns):
+            return lax.scan(lambda h, _: (h * params, None), x, None, length=turns)[0]
+
+        assert (jaxprs.unrolled(loop, np.ones(()), np.ones(3)) is not loop) == written_out
+    empty = lambda p, x: lax.scan(lambda h, row: (h + row, row), p, x)  # noqa: E731
+    flat = jaxprs.unrolled(empty, np.ones(2), np.ones((0, 2)))
+    assert flat(np.ones(2), np.ones((0, 2)))[1].shape == (0, 2)

@@ -8,6 +8,7 @@ else that an equation can be given a meaning for (discovery carries the axes of 
 import math
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -23,6 +24,7 @@ Apply = Callable[[Tree, Inputs], Tree]  # (params, x) -> outputs, pure and trace
 
 # Calls that compute what their inner jaxpr computes, whatever else they say about derivatives or compilation.
 TRANSPARENT = ("jit", "pjit", "closed_call", "custom_jvp_call", "custom_vjp_call")
+WRITTEN_OUT = 5_000  # equations that a network may have when its loops are written out; more compile for minutes
 
 
 def trace(apply: Apply, params: Tree, x: Any) -> ClosedJaxpr:
@@ -284,6 +286,63 @@ def steps(apply: Apply, params: Tree, x: Any) -> list[Step]:
     inputs = [PARAMETER] * len(jax.tree.leaves(params)) + [INPUT] * len(jax.tree.leaves(x))
     follow(apply, params, x, inputs, step, lambda value: CONSTANT)
     return taken
+
+
+def unrolled(apply: Apply, params: Tree, x: Any) -> Apply:
+    """Returns the network with its loops written out turn by turn, so that the `values` inside can be seen.
+
+    The network itself where it has no loop of known length (a `scan`), or one of so many turns that it got too long.
+
+    Example:
+        >>> step = lambda h, x: (jnp.tanh(x + h), None)
+        >>> cell = lambda p, x: jax.lax.scan(step, p["h"], x.T)[0]
+        >>> params, x = {"h": np.zeros(2)}, np.ones((2, 3))
+        >>> [len(values(net, params, x)) for net in (cell, unrolled(cell, params, x))]
+        [2, 13]
+    """
+    function = hashable(apply)
+    whole = _jaxpr(function, params, x).jaxpr
+    loops = any(equation.primitive.name == "scan" for equation in equations(whole))
+    return _written_out(function) if loops and _turns_counted(whole) <= WRITTEN_OUT else function
+
+
+@lru_cache(maxsize=16)  # the same function for one network, by which what is known of it is looked up
+def _written_out(apply: Apply) -> Apply:
+    def enter(place: int, equation: JaxprEqn, inputs: list[Any]) -> list[Any]:
+        inner = _transparent(equation)
+        if inner is not None:
+            return interpret(inner.jaxpr, inner.consts, inputs, enter)
+        return turns(equation, inputs) if equation.primitive.name == "scan" else evaluate(equation, inputs)
+
+    def turns(loop: JaxprEqn, inputs: list[Any]) -> list[Any]:
+        body, length, kept = loop.params["jaxpr"], loop.params["length"], loop.params["num_carry"]
+        if not length:
+            return evaluate(loop, inputs)
+        first = loop.params["num_consts"]
+        constants, carry, rows = inputs[:first], inputs[first : first + kept], inputs[first + kept :]
+        order = range(length)[::-1] if loop.params["reverse"] else range(length)
+        made = {}
+        for turn in order:
+            of_turn = [jax.lax.index_in_dim(row, turn, keepdims=False) for row in rows]
+            outputs = interpret(body.jaxpr, body.consts, [*constants, *carry, *of_turn], enter)
+            carry, made[turn] = outputs[:kept], outputs[kept:]
+        return [*carry, *(jnp.stack(column) for column in zip(*(made[turn] for turn in range(length)), strict=True))]
+
+    def network(params: Tree, x: Any) -> Tree:
+        closed = trace(apply, params, x)
+        outputs = interpret(closed.jaxpr, closed.consts, [*jax.tree.leaves(params), *jax.tree.leaves(x)], enter)
+        return jax.tree.unflatten(jax.tree.structure(output_shapes(apply, params, x)), outputs)
+
+    return network
+
+
+def _turns_counted(jaxpr: Jaxpr) -> int:
+    """How many equations a program has, those of a loop once for every turn."""
+    count = 0
+    for equation in jaxpr.eqns:
+        turns = equation.params["length"] if equation.primitive.name == "scan" else 1
+        count += 1 + turns * sum(_turns_counted(inner) for inner in jaxprs_in_params(equation.params))
+    return count
 
 
 def order_of_use(apply: Apply, params: Tree, x: Any) -> list[str]:

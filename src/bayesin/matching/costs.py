@@ -38,6 +38,7 @@ import numpy as np
 
 from ..errors import ConfigError, PosteriorError
 from ..inputs import some_inputs
+from ..jaxprs import unrolled
 from ..posteriors import Posterior, is_posterior
 from ..randomness import PRNGKey
 from ..symmetry import Apply, PermutationSpec, find_sites
@@ -248,7 +249,8 @@ class Activations:
         """The same of every two of several networks, each of which runs once."""
         samples = self.samples if any(map(is_posterior, members)) else 0
         draws = [draws_of(q, samples, self.key, stream) for stream, q in enumerate(members)]
-        sites = find_sites(self.apply, draws[0][0], self.x, spec)
+        seen = unrolled(self.apply, draws[0][0], some_inputs(self.x))  # a state shows in every turn of its loop
+        sites = find_sites(seen, draws[0][0], self.x, spec)
         kept = math.comb(len(members), 2) * sum(8 * math.prod(sites.units(at)) ** 2 for at in range(len(sites.sites)))
         if kept > KEPT_BYTES:
             raise ConfigError(
@@ -327,7 +329,8 @@ class Incoming:
         sides = []
         for posterior in (target, source):
             mean = posterior.mean if is_posterior(posterior) else posterior
-            moments = incoming_moments(self.apply, [mean], some_inputs(self.x))
+            seen = unrolled(self.apply, mean, some_inputs(self.x))
+            moments = incoming_moments(seen, [mean], some_inputs(self.x))
             parts = [(flatten(mean), weighted(moments, flatten(mean)))]
             if is_posterior(target) and is_posterior(source):
                 std = flatten(posterior.std)

@@ -10,7 +10,7 @@ a group permuted, and every intermediate value of its jaxpr is compared. Two que
                        norm, and then used by a non-linearity, by a contraction, or as a term of another sum
 
 Calls inside the jaxpr (`jit`, `relu`'s custom derivative) are entered; loops and branches are not, but what
-they return is looked at.
+they return is looked at. A loop that was written out (`jaxprs.unrolled`) shows what its state is in every turn.
 """
 
 import itertools

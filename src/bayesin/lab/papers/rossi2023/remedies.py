@@ -148,7 +148,8 @@ LEAST_ACCURACY = dict.fromkeys([name for name in GOALS if "64 features" in name 
 LONGER_FIT = ", longer fit"
 UNSEEN = 2_000  # training examples that no network sees
 SEEN = {"mnist": 58_000, "fashion-mnist": 58_000, "cifar10": 48_000, "cifar100": 48_000}
-DEPTHS = {"mlp": 3, "resnet20": 3, "vit": 4}  # hidden layers or blocks; ResNet20 does not ask
+DEPTHS = {"vit": 4}  # blocks; three hidden layers of an MLP, and others do not ask
+CELLS = ("rnn", "lstm")  # units are compared in every turn of their loop
 MEMBERS = {"smoke": 2, "cpu": 4, "paper": 6}
 
 
@@ -194,6 +195,7 @@ def cases(scale: str) -> list[Case]:
         *cifar,
         Case(_resnet("cifar10", 32, "layernorm", 80), **longer),
         Case(_resnet("cifar10", 32, "frn", 60), **longer),
+        *(Case(_config(scale, "mnist", cell, "paper", width=128, epochs=60), (), mlp["fineness"]) for cell in CELLS),
     ]
 
 
@@ -210,7 +212,7 @@ def _config(
     width = fields.pop("width", width)
     training = make_training("vi", fields)
     return RunConfig(
-        data, model, training, width=width, limit=limit or SEEN[data], test_samples=8, depth=DEPTHS[model]
+        data, model, training, width=width, limit=limit or SEEN[data], test_samples=8, depth=DEPTHS.get(model, 3)
     )
 
 
