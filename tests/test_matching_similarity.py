@@ -43,15 +43,15 @@ def plain_align():
     return module.plain_align
 
 
-@pytest.mark.parametrize("laid_out", [True, False])
+@pytest.mark.parametrize(("laid_out", "packed"), [(True, True), (True, False), (False, False)])
 @pytest.mark.parametrize("on_device", [False, True])
 @pytest.mark.parametrize("name", [name for name in SPECS if name not in QUADRATIC])
-def test_differences_of_the_similarity_are_differences_of_w2(name, on_device, laid_out):
+def test_differences_of_the_similarity_are_differences_of_w2(name, on_device, laid_out, packed):
     """2⟨P' − P, C⟩ = W₂²(P) − W₂²(P'), whatever rows and columns were shifted by."""
     spec, rng = SPECS[name], np.random.default_rng(0)
     dtype = np.float32 if on_device else np.float64
     problem = problem_of(spec, dtype)
-    similarities = Similarities(problem, on_device=on_device, laid_out=laid_out)
+    similarities = Similarities(problem, on_device=on_device, laid_out=laid_out, packed=packed and not on_device)
     perms = spec.identity()
     for step in range(12):
         group = list(spec.sizes)[step % len(spec.sizes)]
@@ -71,17 +71,51 @@ def test_differences_of_the_similarity_are_differences_of_w2(name, on_device, la
 
 def test_blocks_smaller_than_a_tensor_give_the_same(monkeypatch):
     problem, perms = problem_of(RESNET), RESNET.random(jax.random.key(0))
-    whole = {group: Similarities(problem).matrix(group, perms) for group in RESNET.sizes}
+    whole = {group: Similarities(problem, packed=False).matrix(group, perms) for group in RESNET.sizes}
     monkeypatch.setattr(module, "BLOCK", 100)
-    similarities = Similarities(problem)
+    similarities = Similarities(problem, packed=False)
     for group in RESNET.sizes:
         similarities.matrix(group, RESNET.identity())
         np.testing.assert_allclose(similarities.matrix(group, perms), whole[group], atol=1e-12)
 
 
-def test_forget_starts_over():
+@pytest.mark.parametrize("name", [name for name in SPECS if name not in QUADRATIC])
+def test_packed_says_the_same_of_a_part_of_the_tensors(name):
+    """Units are added and left out again; rows and columns may be shifted."""
+    spec, rng = SPECS[name], np.random.default_rng(0)
+    problem, units = problem_of(spec), list(spec.sizes)
+    packed, plain = (Similarities(problem, packed=on) for on in (True, False))
+    for step in range(20):
+        perms = spec.random(jax.random.key(step // 2))
+        among = None if step % 4 == 3 else {unit for unit in units if rng.random() < 0.5}
+        for unit in units:
+            ours, theirs = (part.matrix(unit, perms, among) for part in (packed, plain))
+            np.testing.assert_allclose(doubly_centred(ours), doubly_centred(theirs), atol=1e-10)
+
+
+def doubly_centred(matrix):
+    return matrix - matrix.mean(0) - matrix.mean(1, keepdims=True) + matrix.mean()
+
+
+def test_a_large_mean_of_a_small_problem_costs_no_digits():
+    spec = mlp_spec(4, 20, 16, 3)
+    shifted = [
+        jax.tree.map(lambda leaf: leaf + np.float32(100), random_tree(spec, seed, np.float32)) for seed in (0, 1)
+    ]
+    problem, perms = pose(*shifted, spec, as_cost("wasserstein"), frozenset()), spec.random(jax.random.key(0))
+    packed = Similarities(problem, packed=True)
+    wide = [{path: leaf.astype(np.float64) for path, leaf in tree.items()} for tree in shifted]
+    exact = Similarities(pose(*wide, spec, as_cost("wasserstein"), frozenset()), packed=False)
+    for among in ({"g1"}, None):
+        for unit in spec.sizes:
+            found, expected = (doubly_centred(part.matrix(unit, perms, among)) for part in (packed, exact))
+            np.testing.assert_allclose(found, expected, atol=1e-3)
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_forget_starts_over(packed):
     problem = problem_of(SPECS["mlp"])
-    similarities = Similarities(problem)
+    similarities = Similarities(problem, packed=packed)
     first = similarities.matrix("g1", SPECS["mlp"].identity()).copy()
     similarities.matrix("g1", SPECS["mlp"].random(jax.random.key(0)))
     similarities.forget()

@@ -42,6 +42,11 @@ def flatten(tree: Tree) -> Flat:
         >>> flatten({"dense": {"bias": 0.0, "kernel": 1.0}})
         {'dense/bias': 0.0, 'dense/kernel': 1.0}
     """
+    return flatten_with_structure(tree)[0]
+
+
+def flatten_with_structure(tree: Tree) -> tuple[Flat, Any]:
+    """Returns `{path: leaf}` and the structure that `jax.tree.unflatten` makes a tree from."""
     try:
         leaves, structure = jtu.tree_flatten(tree)
     except ValueError as error:  # JAX sorts the keys of a dict
@@ -50,7 +55,7 @@ def flatten(tree: Tree) -> Flat:
         paths = _paths(structure)
     except TypeError:  # a static part of some node cannot be hashed
         paths = _paths.__wrapped__(structure)
-    return dict(zip(paths, leaves, strict=True))
+    return dict(zip(paths, leaves, strict=True)), structure
 
 
 def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:

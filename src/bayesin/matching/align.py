@@ -197,11 +197,13 @@ def _history(best: DescentResult, problem: Problem, moved: Posterior | Tree) -> 
 
 def _checked_order(order: Iterable[Sequence[str]], spec: PermutationSpec) -> list[tuple[str, ...]]:
     sizes, sweeps = spec.sizes, []
+    known = frozenset(sizes)
     for number, sweep in enumerate(order):
         if isinstance(sweep, str):
             raise SpecError(f"order: sweep {number} is the text '{sweep}'; give a list of group names for each sweep")
-        if not sizes.keys() >= set(sweep):
+        sweep = tuple(sweep)
+        if not known.issuperset(sweep):
             group = next(group for group in sweep if group not in sizes)
             raise SpecError(f"order: there is no group '{group}'; the spec has {', '.join(sizes) or 'none'}")
-        sweeps.append(tuple(sweep))
+        sweeps.append(sweep)
     return sweeps

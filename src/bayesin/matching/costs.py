@@ -638,7 +638,7 @@ def value_of(cost: Cost, tensors: Iterable[tuple[Marginals, Marginals]]) -> floa
 
 def squared_distances(pairs: Iterable[Pair]) -> float:
     """Returns Σ (a − b)² over all pairs."""
-    return sum((squared_distance(first, second) for first, second in joined(pairs)), 0.0)
+    return sum(itertools.starmap(squared_distance, joined(pairs)), 0.0)
 
 
 def joined(rows: Iterable[tuple[np.ndarray, ...]]) -> Iterator[tuple[np.ndarray, ...]]:
@@ -654,23 +654,27 @@ def joined(rows: Iterable[tuple[np.ndarray, ...]]) -> Iterator[tuple[np.ndarray,
             yield row
             continue
         if count + size > CHUNK:
-            yield tuple(_behind_one_another(side) for side in zip(*small, strict=True))
+            yield tuple(map(_behind_one_another, zip(*small, strict=True)))
             small, count = [], 0
         small.append(row)
         count += size
     if small:
-        yield tuple(_behind_one_another(side) for side in zip(*small, strict=True))
+        yield tuple(map(_behind_one_another, zip(*small, strict=True)))
 
 
 def _behind_one_another(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    return np.concatenate([widened(array) for array in arrays], axis=None)
+    if len({array.dtype for array in arrays}) > 1:
+        arrays = list(map(widened, arrays))
+    return np.concatenate(arrays, axis=None)
 
 
 def squared_distance(first: np.ndarray, second: np.ndarray) -> float:
     """Returns Σ (a − b)², piece by piece: each summed by BLAS in its own precision, all of them in float64."""
     first, second, total = first.reshape(-1), second.reshape(-1), 0.0
+    is_wide = first.dtype in WIDE and second.dtype in WIDE
     for start in range(0, first.size, CHUNK):
-        gap = widened(first[start : start + CHUNK]) - widened(second[start : start + CHUNK])
+        part = slice(start, start + CHUNK)
+        gap = first[part] - second[part] if is_wide else widened(first[part]) - widened(second[part])
         total += float(gap.dot(gap))
     return total
 

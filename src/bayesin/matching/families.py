@@ -66,7 +66,8 @@ class Piece(NamedTuple):
     def of(self, array: np.ndarray) -> np.ndarray:
         """Returns the piece of an array; a view wherever numpy has one."""
         if self.is_whole:
-            return array.reshape(self.layout.shape)
+            shape = self.layout.shape
+            return array if array.shape == shape else array.reshape(shape)
         return self.source.factored(array)[self.index].transpose(self.order).reshape(self.layout.shape)
 
 

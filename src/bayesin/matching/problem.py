@@ -7,6 +7,7 @@ similarity.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
@@ -14,7 +15,7 @@ import numpy as np
 
 from ..errors import ConfigError, PosteriorError
 from ..posteriors import Gaussian, Posterior, is_posterior
-from ..symmetry import Layout, Perms, PermutationSpec, Signs, gather, identity_groups, permute
+from ..symmetry import Layout, Perms, PermutationSpec, Signs, gather, identity_groups, reordered
 from ..trees import OF_TORCH, Tree, flatten, of_torch
 from .costs import (
     Cost,
@@ -29,6 +30,7 @@ from .costs import (
     feature_trees,
     group_similarities,
     joined,
+    squared_distance,
     squared_distances,
     value_of,
     widened,
@@ -85,6 +87,10 @@ class Problem(NamedTuple):
         str, GroupSimilarity
     ]  # similarities that come with the problem, by unit: all by all that it counts
     scale: float  # Σ |target| |source|: what rounding errors of the objective are relative to
+    # Paths without features, where those of all others are the tensors themselves; and the objective with every unit
+    # in its place, where it is known from looking at them.
+    left_out: frozenset[str] | None = None
+    at_rest: float | None = None
 
 
 def pose(
@@ -97,13 +103,18 @@ def pose(
         PosteriorError: mismatched trees, NaN, infinities, negative stds, or what the cost refuses.
         SpecError: the spec belongs to another model.
     """
-    (means0, stds0, norm0), (means1, stds1, norm1) = (
-        _host_arrays(posterior, spec, role) for posterior, role in ((target, "target"), (source, "source"))
-    )
+    both = [_host_arrays(posterior, spec) for posterior in (target, source)]
+    squares = _squares(*both)
+    if squares is None:
+        norms = [_checked_norm(flats, role) for flats, role in zip(both, ("target", "source"), strict=True)]
+    else:
+        norms = [squares[0] ** 0.5, squares[1] ** 0.5]
+    (means0, stds0), (means1, stds1) = [(flats[0], flats[1] if len(flats) > 1 else None) for flats in both]
     cost = bound_to(cost, target, source, spec)
     for path in exclude - set(means0):
         raise ConfigError(f"exclude: there is no parameter '{path}'")
-    wide = not ORDINARY[0] < norm0 * norm1 < ORDINARY[1]  # NaN, an overflow times zero, is not between them either
+    product = norms[0] * norms[1]
+    wide = not ORDINARY[0] < product < ORDINARY[1]  # NaN, an overflow times zero, is not between them either
     plain = isinstance(cost, Wasserstein | Means)  # these two compare the arrays themselves
     dtype = np.dtype(np.float64) if wide else None if plain else np.dtype(np.float32)
     structure, marginals, features = structure_of(spec), [], []
@@ -112,24 +123,27 @@ def pose(
     if flips:
         turned = feature_trees(cost, target, permuted(source, spec, spec.identity(), flips), spec)
     flat = structure.flat(spec.identity(), flips) if flips else {}
-    left_out = exclude | {path for path in means0 if _is_integer(means0[path]) or _is_integer(means1[path])}
-    pieces = [piece for piece in structure.pieces if piece.layout.path not in left_out]
+    left_out = exclude | _integers(means0) | _integers(means1)
+    pieces = structure.pieces
+    if left_out:
+        pieces = [piece for piece in pieces if piece.layout.path not in left_out]
     arrays_alone = plain and dtype is None and not structure.signed and (stds0 is None) == (stds1 is None)
     if arrays_alone:  # as below, in fewer calls: on small networks they would take longer than the search
-        sides = [(means,) if stds is None else (means, stds) for means, stds in ((means0, stds0), (means1, stds1))]
-        count = 1 if isinstance(cost, Means) else len(sides[0])
-        for piece in pieces:
-            ours, theirs = (tuple([piece.of(flat[piece.layout.path]) for flat in side]) for side in sides)
-            marginals.append(TensorPair(piece, ours, theirs))
-        features = marginals if count == len(sides[0]) else [pair.first(count) for pair in marginals]
+        count = 1 if isinstance(cost, Means) else len(both[0])
+        ours, theirs = (
+            zip(*([piece.of(flat[piece.layout.path]) for piece in pieces] for flat in side), strict=True)
+            for side in both
+        )
+        marginals = list(map(TensorPair, pieces, ours, theirs))
+        features = marginals if count == len(both[0]) else [pair.first(count) for pair in marginals]
     for piece in pieces if not arrays_alone else ():
         path = piece.layout.path
         ours, theirs = _marginals(means0, stds0, piece, dtype), _marginals(means1, stds1, piece, dtype)
         check_marginals(cost, ours, path, "target")
         check_marginals(cost, theirs, path, "source")
         ours, theirs = _both_or_none(ours, theirs)
-        both = [(a, b) for a, b in zip(ours, theirs, strict=True) if a is not None and b is not None]
-        marginals.append(pair_of(piece, both, (True, False)[: len(both)], structure))
+        arrays = [(a, b) for a, b in zip(ours, theirs, strict=True) if a is not None and b is not None]
+        marginals.append(pair_of(piece, arrays, (True, False)[: len(arrays)], structure))
         if plain:  # its features are the marginals, or the means of them
             features.append(marginals[-1].first(len(cost.features(ours, theirs))))
             continue
@@ -140,10 +154,14 @@ def pose(
         if pairs:
             features.append(pair_of(piece, pairs, odd, structure))
     given = by_unit(group_similarities(cost, target, source, spec), spec, structure, cost)
-    scale = norm0 * norm1 if plain and not wide else sum(map(magnitude, features))
-    dtypes = {array.dtype for pair in features for array in (*pair.target, *pair.source)}
+    scale = product if plain and not wide else sum(map(magnitude, features))
+    dtypes = {array.dtype for pair in features for side in pair[1:3] for array in side}
     dtype = np.result_type(np.float32, *(dtypes or [part.matrix for part in given.values()]))
-    return _finished(Problem(spec, structure, cost, dtype, tuple(features), tuple(marginals), given, scale))
+    problem = Problem(spec, structure, cost, dtype, tuple(features), tuple(marginals), given, scale)
+    if arrays_alone:
+        is_all = not left_out and features is marginals
+        problem = problem._replace(left_out=left_out, at_rest=squares[2] if is_all and squares is not None else None)
+    return _finished(problem)
 
 
 def with_evidence(
@@ -151,9 +169,10 @@ def with_evidence(
 ) -> Problem:
     """Returns a problem with other evidence in place of its own; its cost is the squared distance of the features."""
     if not given and isinstance(problem.cost, Wasserstein | Means):
-        return problem._replace(features=features)
+        return problem._replace(features=features, at_rest=None)
     scale = sum(map(magnitude, features))
-    return _finished(problem._replace(cost=_GivenOutright(), features=features, given=given, scale=scale))
+    other = problem._replace(cost=_GivenOutright(), features=features, given=given, scale=scale)
+    return _finished(other._replace(left_out=None, at_rest=None))
 
 
 def pose_given(spec: PermutationSpec, similarities: Mapping[str, np.ndarray]) -> Problem:
@@ -179,8 +198,12 @@ def permuted(
     posterior: Posterior | Tree, spec: PermutationSpec, perms: Perms, signs: Signs | None = None
 ) -> Posterior | Tree:
     """Returns a posterior or a point with its units reordered, and flipped where there are signs."""
+    if type(posterior) is Gaussian:
+        both = reordered(posterior.mean, spec, perms, signs), reordered(posterior.std, spec, perms)
+        # not by its constructor, which would check again that both have one structure
+        return jax.tree.unflatten(jax.tree.structure(posterior), jax.tree.leaves(both))
     if not is_posterior(posterior):
-        return permute(posterior, spec, perms, signs)
+        return reordered(posterior, spec, perms, signs)
     if not signs:
         return posterior.permute(spec, perms)
     try:
@@ -200,6 +223,8 @@ def objective(problem: Problem, perms: Perms, signs: Signs | None = None) -> flo
 def objective_of_flat(problem: Problem, flat: FlatPerms) -> float:
     """Returns the same from the permutation of every unit."""
     skip = unmoved(problem, flat)
+    if problem.at_rest is not None and skip.issuperset(flat):
+        return problem.at_rest
     moved = (
         (
             pair.target,
@@ -221,7 +246,17 @@ def objective_of_moved(problem: Problem, flat: FlatPerms, moved: Posterior | Tre
         return objective_of_flat(problem, flat)
     if hasattr(problem.cost, "trees"):  # its features are not made of the marginals alone
         return objective_of_flat(problem, flat)
-    arrays_of = [dict(zip(flatten(trees[0]), map(np.asarray, jax.tree.leaves(tree)), strict=True)) for tree in trees]
+    first = flatten(trees[0])
+    leaves = [first.values(), *map(jax.tree.leaves, trees[1:])]
+    arrays_of = [dict(zip(first, map(np.asarray, each), strict=True)) for each in leaves]
+    if problem.left_out is not None:  # as below, in fewer calls
+        return _of_groups(problem, flat) + squared_distances(
+            [
+                (target, piece.of(of[piece.layout.path]))
+                for piece, targets, _, _ in problem.features
+                for target, of in zip(targets, arrays_of, strict=False)  # stds may be left out
+            ]
+        )
     tensors = (
         (as_marginals(target), as_marginals([_seen_in(of, piece, source[0].dtype) for of in arrays_of]))
         for piece, target, source, _ in problem.marginals
@@ -279,31 +314,52 @@ class _GivenOutright(NamedTuple):
         return []
 
 
-def _host_arrays(posterior: Posterior | Tree, spec: PermutationSpec, role: str) -> tuple[Flat, Flat | None, float]:
-    """The checked means and stds (None for a point) by path, on the host, and their common norm."""
+def _host_arrays(posterior: Posterior | Tree, spec: PermutationSpec) -> list[Flat]:
+    """The means, and of a posterior the stds, by path, on the host; shapes are checked."""
     trees = (posterior.mean, posterior.std) if is_posterior(posterior) else (posterior,)
-    paths = _fitting_paths(trees[0], spec)
-    flats = [dict(zip(paths, map(np.asarray, jax.tree.leaves(tree)), strict=True)) for tree in trees]
-    weights = [(path, leaf) for flat in flats for path, leaf in flat.items() if not _is_integer(leaf)]
+    first = _fitting(trees[0], spec)
+    leaves = [first.values(), *map(jax.tree.leaves, trees[1:])]
+    return [dict(zip(first, map(np.asarray, each), strict=True)) for each in leaves]
+
+
+def _squares(target: list[Flat], source: list[Flat]) -> tuple[float, float, float] | None:
+    """Σ t², Σ s² and Σ (t − s)², in one pass; None where a number is to be refused, or the sides are not alike."""
+    if list(map(list, target)) != list(map(list, source)) or any(map(_integers, (*target, *source))):
+        return None
+    ours = theirs = between = 0.0
     with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused
+        for number, sides in enumerate(zip(target, source, strict=True)):
+            for t, s in joined(zip(*(flat.values() for flat in sides), strict=True)):
+                if number == 1 and min(t.min(initial=0), s.min(initial=0)) < 0:  # stds
+                    return None
+                ours += _square(t)
+                theirs += _square(s)
+                between += squared_distance(t, s)
+    return (ours, theirs, between) if math.isfinite(ours + theirs) else None  # finite sums mean finite entries
+
+
+def _checked_norm(flats: list[Flat], role: str) -> float:
+    """The common norm of means and stds, which are refused where they are not finite, or stds below zero."""
+    weights = [(path, leaf) for flat in flats for path, leaf in flat.items() if not _is_integer(leaf)]
+    with np.errstate(over="ignore", invalid="ignore"):
         total = sum(_square(part) for (part,) in joined((leaf,) for _, leaf in weights))
-    if not math.isfinite(total):  # a finite sum means finite entries
+    if not math.isfinite(total):
         for path, leaf in weights:
             if not np.isfinite(leaf).all():
                 what = "NaN" if np.isnan(leaf).any() else "an infinity"
                 raise PosteriorError(f"'{path}' of the {role} holds {what}; the fit that wrote it has diverged")
-    stds = flats[1] if len(flats) > 1 else None
-    if stds is not None and any(part.min(initial=0) < 0 for (part,) in joined((leaf,) for leaf in stds.values())):
-        path = next(path for path, std in stds.items() if std.min(initial=0) < 0)
-        raise PosteriorError(f"the std of '{path}' of the {role} is negative; pass stds, not their logarithms")
-    return flats[0], stds, total**0.5
+    for path, std in flats[1].items() if len(flats) > 1 else ():
+        if std.min(initial=0) < 0:
+            raise PosteriorError(f"the std of '{path}' of the {role} is negative; pass stds, not their logarithms")
+    return total**0.5
 
 
-def _fitting_paths(tree: Tree, spec: PermutationSpec) -> list[str]:
-    """The paths of a tree that fits the spec and has no leading axes."""
-    known, flat = spec.axes, flatten(tree)
-    if flat.keys() == known.keys() and all(np.shape(leaf) == spec.shape(path) for path, leaf in flat.items()):
-        return list(flat)
+def _fitting(tree: Tree, spec: PermutationSpec) -> dict[str, Any]:
+    """The leaves of a tree that fits the spec and has no leading axes, by path."""
+    flat = flatten(tree)
+    if _shapes_at(spec, tuple(flat)) == [*map(np.shape, flat.values())]:
+        return flat
+    known = spec.axes
     if isinstance(tree, list | tuple) and flat.keys() != known.keys():
         raise PosteriorError("align moves one source; call it once for each, or bring all together with align_many")
     for path, leaf in flat.items():
@@ -311,6 +367,12 @@ def _fitting_paths(tree: Tree, spec: PermutationSpec) -> list[str]:
             raise PosteriorError(f"'{path}' {OF_TORCH}" if path else f"what was given {OF_TORCH}")
     spec.check(tree)  # says what is wrong
     raise PosteriorError("these parameters have leading axes; align takes one posterior at a time")
+
+
+@lru_cache(maxsize=16)
+def _shapes_at(spec: PermutationSpec, paths: tuple[str, ...]) -> list[tuple[int, ...]] | None:
+    """The shapes that a spec expects at these paths; None where it has others."""
+    return list(map(spec.shape, paths)) if set(paths) == set(spec.axes) else None
 
 
 def _marginals(means: Flat, stds: Flat | None, piece: Piece, dtype: np.dtype | None) -> Marginals:
@@ -398,6 +460,13 @@ def _of_groups(problem: Problem, flat: FlatPerms) -> float:
 def as_marginals(arrays: Any) -> Marginals:
     """One array of a tensor as its mean, two as mean and std."""
     return Marginals(arrays[0], arrays[1] if len(arrays) > 1 else None)
+
+
+def _integers(flat: Flat) -> set[str]:
+    """The paths of integers."""
+    if not any(dtype.kind in "biu" for dtype in {array.dtype for array in flat.values()}):
+        return set()
+    return {path for path, array in flat.items() if _is_integer(array)}
 
 
 def _is_integer(array: np.ndarray) -> bool:

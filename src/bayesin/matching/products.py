@@ -8,6 +8,7 @@ Tensors too many to stay there are sent again at every visit, in the precision t
 """
 
 import math
+from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -15,6 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..symmetry import Layout, PermutationSpec
+from .families import Structure, structure_of
 from .problem import Problem, TensorPair
 
 # Multiplications of a sweep from which an accelerator is used. Measured on an H200: its programs take some twenty
@@ -30,21 +33,63 @@ class TensorsByArity(NamedTuple):
     general: list[TensorPair]  # more, or one family on several axes
 
 
+class Arity(NamedTuple):
+    """The same by the numbers that the pairs have among the features."""
+
+    fixed: tuple[int, ...]
+    coupled: dict[str, tuple[int, ...]]
+    general: tuple[int, ...]
+
+
+def kinds_of(problem: Problem) -> dict[str, Arity]:
+    """Returns which features of each unit that there is any evidence for are of what kind."""
+    if problem.left_out is None:
+        known = _arities(problem.structure, [pair.layout for pair in problem.features])
+    else:
+        known = arities_of(problem.spec, problem.left_out)
+    if not problem.given:
+        return dict(known)
+    units = (unit for unit in problem.structure.units if unit in known or unit in problem.given)
+    return {unit: known.get(unit, Arity((), {}, ())) for unit in units}
+
+
 def group_tensors(problem: Problem) -> dict[str, TensorsByArity]:
-    """Returns the tensors of each unit that there is any evidence for, by kind."""
-    units = problem.structure.units
-    known = {unit for pair in problem.features for unit in pair.layout.present} | set(problem.given)
-    tensors = {unit: TensorsByArity([], {}, []) for unit in units if unit in known}
-    for pair in problem.features:
-        present = pair.layout.present
-        for unit in set(present):
-            if len(present) == 1:
-                tensors[unit].fixed.append(pair)
-            elif len(present) == 2 and len({units[name].family for name in present}) == 2:
-                tensors[unit].coupled.setdefault(present[1 - present.index(unit)], []).append(pair)
-            else:
-                tensors[unit].general.append(pair)
+    """Returns these features."""
+    pair = problem.features.__getitem__
+    tensors = {}
+    for unit, (fixed, coupled, general) in kinds_of(problem).items():
+        between = {other: [*map(pair, pairs)] for other, pairs in coupled.items()}
+        tensors[unit] = TensorsByArity([*map(pair, fixed)], between, [*map(pair, general)])
     return tensors
+
+
+@lru_cache(maxsize=16)
+def arities_of(spec: PermutationSpec, left_out: frozenset[str]) -> Mapping[str, Arity]:
+    """Returns, for each unit that some tensor has, which tensors of a spec without these paths are of what kind."""
+    structure = structure_of(spec)
+    return _arities(structure, [part.layout for part in structure.pieces if part.layout.path not in left_out])
+
+
+def _arities(structure: Structure, layouts: Sequence[Layout]) -> dict[str, Arity]:
+    units = structure.units
+    present = {unit for layout in layouts for unit in layout.present}
+    found: dict[str, tuple[list[int], dict[str, list[int]], list[int]]] = {
+        unit: ([], {}, []) for unit in units if unit in present
+    }
+    for number, layout in enumerate(layouts):
+        here = layout.present
+        for unit in set(here):
+            fixed, coupled, general = found[unit]
+            if len(here) == 1:
+                fixed.append(number)
+            elif len(here) == 2 and len({units[name].family for name in here}) == 2:
+                coupled.setdefault(here[1 - here.index(unit)], []).append(number)
+            else:
+                general.append(number)
+    return {
+        unit: Arity(tuple(fixed), {other: tuple(pairs) for other, pairs in coupled.items()}, tuple(general))
+        for unit, (fixed, coupled, general) in found.items()
+    }
 
 
 def is_worth_a_device(problem: Problem, tensors: dict[str, TensorsByArity]) -> bool:

@@ -33,7 +33,7 @@ import numpy as np
 
 from ..errors import ConfigError
 from ..randomness import PRNGKey, generator
-from ..symmetry import Perms, PermutationSpec, Signs, gather
+from ..symmetry import Perms, PermutationSpec, Signs, gather, in_order
 from .costs import widened
 from .families import FlatPerms
 from .nested import solve_family
@@ -190,6 +190,7 @@ class _Search:
         self.work: dict[int, np.ndarray] = {}
         self.seconds = {"similarity": 0.0, "assignment": 0.0, "objective": 0.0}
         self.gains: list[float] = []
+        self.linear = {family for family in self.structure.families if similarities.is_linear(family)}
         self.solved = 0  # how often a family was
         self.restart(init, self.structure.flat(init, signs))
         self.value = self.objective()
@@ -302,7 +303,7 @@ class _Search:
             places = draws.permutation(perm.shape[-1])[: max(2, perm.shape[-1] // 2)]
             # `permuted` shuffles the rows of an indexed group independently; `permutation` would keep them together.
             perm[..., places] = draws.permuted(perm[..., places], axis=-1)
-        known = self._matrices(family, None) if self.similarities.is_linear(family) else {}
+        known = self._matrices(family, None) if family in self.linear else {}
         thrown = self._as_step(family, own, known)
         self.take(thrown)
         self.unsolved = self.neighbours[family] | {family}
@@ -352,7 +353,7 @@ class _Search:
         step = self._solution(family, matrices)
         # The gradient may promise a gain that the objective does not have, and at a local optimum of the one a swap
         # may still lower the other: each kind of step is tried only where those before it failed.
-        if not self.similarities.is_linear(family):
+        if family not in self.linear:
             return (
                 self._checked(step, floor)
                 or self._swaps(family, matrices, floor)
@@ -381,12 +382,13 @@ class _Search:
             self.work[size] = np.empty((2, size, size), self.problem.dtype)
         present = {name: self.structure.own(self.perms, name) for name in self.structure.families[family]}
         # The assignment sees each unit with the better of its signs, and need not know that there are two.
-        worth = {unit: better(matrix) for unit, matrix in matrices.items()}
+        signed = self.structure.signed
+        worth = {unit: better(matrix) for unit, matrix in matrices.items()} if signed else matrices
         arguments = self.structure, family, worth, present, self.potentials, self.work[size]
         own = self.timed("assignment", solve_family, *arguments)
-        flat = {
-            unit: choose(matrices[unit], perm) for unit, perm in self._flat(family, own).items() if unit in matrices
-        }
+        flat = self._flat(family, own)
+        if signed:
+            flat = {unit: choose(matrices[unit], perm) for unit, perm in flat.items() if unit in matrices}
         return self._as_step(family, own, matrices, flat)
 
     def _flat(self, family: str, own: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -403,17 +405,21 @@ class _Search:
         known: Mapping[str, np.ndarray] | None = None,
     ) -> _Step:
         """The step to these permutations; but for units of which `known` says more, each keeps its sign."""
-        flat = self._flat(family, own)
-        for unit in flat:
-            if known is not None and unit in known:
-                flat[unit] = known[unit]
-            elif unit in self.structure.signed:
-                flat[unit] = carry(self.flat[unit], flat[unit])
+        if known is not None and not self.structure.signed:
+            flat = dict(known)
+        else:
+            flat = self._flat(family, own)
+            for unit in flat:
+                if known is not None and unit in known:
+                    flat[unit] = known[unit]
+                elif unit in self.structure.signed:
+                    flat[unit] = carry(self.flat[unit], flat[unit])
         gain = 0.0
         for unit, matrix in matrices.items():
-            rows = np.arange(len(matrix))
+            rows = in_order(len(matrix))
             # |t − s|² is |t|² + |s|² − 2⟨t, s⟩, and a permutation leaves the squares alone.
-            gain += 2.0 * float((matrix[rows, flat[unit]] - matrix[rows, self.flat[unit]]).sum(dtype=np.float64))
+            gained = matrix[rows, flat[unit]] - matrix[rows, self.flat[unit]]
+            gain += 2.0 * float(np.add.reduce(gained, dtype=np.float64))
         return _Step(own, flat, gain)
 
     def _checked(self, step: _Step, floor: float) -> _Step | None:
@@ -579,10 +585,10 @@ def _neighbours(similarities: Similarities) -> dict[str, set[str]]:
     axis, is its own neighbour."""
     units = similarities.problem.structure.units
     result: dict[str, set[str]] = {family: set() for family in similarities.problem.structure.families}
-    for name, kinds in similarities.tensors.items():
+    for name, kinds in similarities.kinds.items():
         family = units[name].family
         result[family] |= {units[other].family for other in kinds.coupled}
-        for pair in kinds.general:
+        for pair in map(similarities.problem.features.__getitem__, kinds.general):
             rest = [units[other].family for other in pair.layout.present]
             # Once: a family that stands on two axes stays in the rest, and so becomes its own neighbour.
             rest.remove(family)

@@ -21,7 +21,8 @@ kept is never more than the weights themselves.
 """
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import jax
@@ -29,11 +30,21 @@ import numpy as np
 
 from .costs import widened
 from .families import FlatPerms
+from .packed import COPYING, SMALL, Packed, plan_for
 from .problem import Problem, TensorPair, magnitude, sum_bound
-from .products import Block, add_on_device, device_products, group_tensors, is_worth_a_device, rest_first, stack
+from .products import (
+    Block,
+    TensorsByArity,
+    add_on_device,
+    device_products,
+    group_tensors,
+    is_worth_a_device,
+    kinds_of,
+    rest_first,
+    stack,
+)
 
 BLOCK = 1 << 22  # numbers copied at a time: bounds the memory, and blocks used again cost no page faults
-COPYING = 25  # measured: to exchange a number costs as much in copies as it takes to multiply it with 25 places
 LAID_OUT = 1 << 23  # numbers up to which a problem is laid out once, three times over
 LAID_OUT_ON_DEVICE = 1 << 28  # the same on an accelerator, in its memory; more would not fit, or not beside a model
 
@@ -108,30 +119,51 @@ class Similarities:
     `matrix` remembers for which permutations it was last asked; everything else stays as it was built.
     """
 
-    def __init__(self, problem: Problem, on_device: bool | None = None, laid_out: bool | None = None):
+    def __init__(
+        self,
+        problem: Problem,
+        on_device: bool | None = None,
+        laid_out: bool | None = None,
+        packed: bool | None = None,
+    ):
         self.problem = problem
-        self.tensors = group_tensors(problem)
+        self.kinds = kinds_of(problem)
         self._units: dict[str, list[str]] = {family: [] for family in problem.structure.families}
-        for unit in self.tensors:
+        for unit in self.kinds:
             self._units[problem.structure.units[unit].family].append(unit)
-        self.numbers = sum(array.size for pair in problem.features for array in pair.target)
+        self._sizes = [sum([array.size for array in pair.target]) for pair in problem.features]
+        self.numbers = sum(self._sizes)
         if on_device is None:  # what does not fit stays on the host: streamed, it failed (results/speed.md)
-            on_device = self.numbers <= LAID_OUT_ON_DEVICE and is_worth_a_device(problem, self.tensors)
+            fits = SMALL < self.numbers <= LAID_OUT_ON_DEVICE  # a small one is never worth it
+            on_device = fits and is_worth_a_device(problem, self.tensors)
         self.on_device = on_device and problem.dtype == np.float32  # JAX would silently make float64 float32
         put = jax.device_put if self.on_device else lambda array: array
         limit = LAID_OUT_ON_DEVICE if self.on_device else LAID_OUT
         self.laid_out = self.numbers <= limit if laid_out is None else laid_out
+        self._packed: Packed | None = None
+        if (self.laid_out and not self.on_device and self.numbers <= SMALL) if packed is None else packed:
+            plan = plan_for(problem)
+            self._packed = None if plan is None else Packed(problem, plan)
+        # How far a gain may be off, as a part of the magnitudes that it was read off.
+        self.rounding = 4.0 * float(np.finfo(problem.dtype).eps)
         self._magnitude: dict[str, float] = {}
         self._magnitude_of = _remembering(magnitude)  # a tensor between two units is asked for twice
         # Constants of a laid-out problem are made at once; of a streamed one each is made when it is first needed,
         # and may never be kept.
         self._constant: dict[str, Any] = {}
-        if self.laid_out:
+        if self.laid_out and self._packed is None:
             self._constant = {unit: put(self._fixed(unit)) for unit in self.tensors}
-        self.coupled = self._laid_out_pairs(put) if self.laid_out else self._streamed_pairs()
+        self.coupled: Mapping[str, list[Any]] = {}
+        if self._packed is None:
+            self.coupled = self._laid_out_pairs(put) if self.laid_out else self._streamed_pairs()
         self._kept: dict[str, np.ndarray] = {}
         self._seen: dict[str, list[np.ndarray | None]] = {}
         self._work = _Work(problem.dtype)
+
+    @cached_property
+    def tensors(self) -> dict[str, TensorsByArity]:
+        """The tensors of each unit, by kind; a packed problem is searched without them."""
+        return group_tensors(self.problem)
 
     def units_of(self, family: str) -> list[str]:
         """The units of a family that there is any evidence for."""
@@ -143,13 +175,15 @@ class Similarities:
         return all(
             sum(units[name].family == family for name in pair.layout.present) == 1
             for unit in self.units_of(family)
-            for pair in self.tensors[unit].general
+            for pair in map(self.problem.features.__getitem__, self.kinds[unit].general)
         )
 
     def forget(self) -> None:
         """Starts over, for another search on the same problem."""
         self._kept.clear()
         self._seen.clear()
+        if self._packed is not None:
+            self._packed.forget()
 
     def matrix(self, unit: str, flat: FlatPerms, among: set[str] | None = None) -> np.ndarray:
         """Returns the similarity of places and units; the caller must not write to it.
@@ -158,8 +192,16 @@ class Similarities:
         """
         if self.on_device and not self.laid_out:
             return self._stream_through_device(unit, flat, among)
-        terms = [term for term in self.coupled[unit] if among is None or term.other in among]
-        total = self._fetch(unit, flat, terms) if self.on_device else self._update(unit, flat, among)
+        if self._packed is not None:
+            total = self._packed.matrix(unit, flat, among)
+        elif self.on_device:
+            total = self._fetch(
+                unit, flat, [term for term in self.coupled[unit] if among is None or term.other in among]
+            )
+        else:
+            total = self._update(unit, flat, among)
+        if not self.kinds[unit].general:
+            return total
         general = [pair for pair in self.tensors[unit].general if _is_anchored(pair, unit, among)]
         if not general:
             return total
@@ -180,10 +222,12 @@ class Similarities:
 
     def evidence(self, unit: str, among: set[str]) -> float:
         """How many numbers of each place `matrix` would compare; a given similarity counts as one."""
-        kinds = self.tensors[unit]
-        anchored = [pair for pair in kinds.general if _is_anchored(pair, unit, among)] + kinds.fixed
-        anchored += [pair for other, pairs in kinds.coupled.items() if other in among for pair in pairs]
-        compared = sum(array.size for pair in anchored for array in pair.target)
+        kinds, sizes = self.kinds[unit], self._sizes
+        shared = [pairs for other, pairs in kinds.coupled.items() if other in among]
+        compared = sum([sizes[number] for pairs in (kinds.fixed, *shared) for number in pairs])
+        if kinds.general:
+            here = zip(kinds.general, self.tensors[unit].general, strict=True)
+            compared += sum(sizes[number] for number, pair in here if _is_anchored(pair, unit, among))
         return compared / self.problem.structure.units[unit].size + (unit in self.problem.given)
 
     def is_beyond_rounding(self, gain: float, units: Collection[str]) -> bool:
@@ -192,11 +236,6 @@ class Similarities:
         if gain > self.rounding * len(units) * self.problem.scale:
             return True
         return gain > self.rounding * sum(map(self.magnitude, units))
-
-    @property
-    def rounding(self) -> float:
-        """How far a gain may be off, as a part of the magnitudes that it was read off."""
-        return 4.0 * float(np.finfo(self.problem.dtype).eps)
 
     def magnitude(self, unit: str) -> float:
         """Returns Σ |target| |source| of what is multiplied for a unit."""

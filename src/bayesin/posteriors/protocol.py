@@ -55,6 +55,9 @@ def is_posterior(value: object) -> TypeGuard[Posterior]:
         PosteriorError: it is the result of a verb, which holds a posterior and would be taken for a tree of weights.
     """
 
+    if type(value) is dict:  # most trees are; a class of one's own may have members, whatever it is made of
+        return False
+
     def has(name: str) -> bool:
         return inspect.getattr_static(value, name, None) is not None
 

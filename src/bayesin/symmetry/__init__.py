@@ -16,12 +16,14 @@ from .permute import compose as compose
 from .permute import compose_signs as compose_signs
 from .permute import gather as gather
 from .permute import identity_groups as identity_groups
+from .permute import in_order as in_order
 from .permute import invert as invert
 from .permute import invert_signs as invert_signs
 from .permute import layouts as layouts
 from .permute import move_one as move_one
 from .permute import multiply as multiply
 from .permute import permute as permute
+from .permute import reordered as reordered
 from .permute import transpositions as transpositions
 from .picture import drawing as drawing
 from .picture import picture as picture

@@ -526,7 +526,7 @@ def _write_power(name: str, power: int) -> str:
 
 
 def _identity(shape: tuple[int, ...]) -> np.ndarray:
-    return np.broadcast_to(np.arange(shape[-1]), shape).copy()
+    return np.arange(shape[0]) if len(shape) == 1 else np.broadcast_to(np.arange(shape[-1]), shape).copy()
 
 
 def _natural(name: str) -> list[Any]:
