@@ -665,7 +665,8 @@ def _behind_one_another(arrays: Sequence[np.ndarray]) -> np.ndarray:
 
 def squared_distance(first: np.ndarray, second: np.ndarray) -> float:
     """Returns Σ (a − b)², piece by piece: each summed by BLAS in its own precision, all of them in float64."""
-    first, second, total = first.reshape(-1), second.reshape(-1), 0.0
+    first, second = (np.asarray(array).reshape(-1) for array in (first, second))
+    total = 0.0
     for start in range(0, first.size, CHUNK):
         gap = widened(first[start : start + CHUNK]) - widened(second[start : start + CHUNK])
         total += float(gap.dot(gap))
@@ -674,14 +675,14 @@ def squared_distance(first: np.ndarray, second: np.ndarray) -> float:
 
 def inner_product(first: np.ndarray, second: np.ndarray) -> float:
     """Returns Σ a b in the same way."""
-    first, second = first.reshape(-1), second.reshape(-1)
+    first, second = (np.asarray(array).reshape(-1) for array in (first, second))
     parts = (slice(start, start + CHUNK) for start in range(0, first.size, CHUNK))
     return sum(float(widened(first[part]) @ widened(second[part])) for part in parts)
 
 
 def widened(array: np.ndarray) -> np.ndarray:
     """Returns the array in at least single precision, in which half precision is summed."""
-    return array if array.dtype in WIDE else array.astype(np.float32)
+    return np.asarray(array) if array.dtype in WIDE else array.astype(np.float32)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 from ..errors import ConfigError, PosteriorError
+from ..file_arrays import on_host
 from ..posteriors import Gaussian, Posterior, is_posterior
 from ..symmetry import Layout, Perms, PermutationSpec, Signs, gather, identity_groups, permute
 from ..trees import OF_TORCH, Tree, flatten, of_torch
@@ -205,7 +206,7 @@ def objective_of_flat(problem: Problem, flat: FlatPerms) -> float:
             pair.target,
             pair.source
             if skip.issuperset(pair.layout.present)
-            else [gather(array, pair.layout, flat, skip) for array in pair.source],
+            else [gather(np.asarray(array), pair.layout, flat, skip) for array in pair.source],
         )
         for pair in _compared(problem)
     )
@@ -221,7 +222,7 @@ def objective_of_moved(problem: Problem, flat: FlatPerms, moved: Posterior | Tre
         return objective_of_flat(problem, flat)
     if hasattr(problem.cost, "trees"):  # its features are not made of the marginals alone
         return objective_of_flat(problem, flat)
-    arrays_of = [dict(zip(flatten(trees[0]), map(np.asarray, jax.tree.leaves(tree)), strict=True)) for tree in trees]
+    arrays_of = [dict(zip(flatten(trees[0]), map(on_host, jax.tree.leaves(tree)), strict=True)) for tree in trees]
     tensors = (
         (as_marginals(target), as_marginals([_seen_in(of, piece, source[0].dtype) for of in arrays_of]))
         for piece, target, source, _ in problem.marginals
@@ -248,8 +249,9 @@ def gain_of_units(problem: Problem, unit: str, flat: FlatPerms, new: np.ndarray)
     for pair in _compared(problem):
         for place in pair.layout.places(unit):
             part = tuple(array.take(moved, place) for array in pair.target)
+            source = [np.asarray(array) for array in pair.source]
             before, after = (
-                [gather(array.take(units[moved], place), pair.layout, flat, skip) for array in pair.source]
+                [gather(array.take(units[moved], place), pair.layout, flat, skip) for array in source]
                 for units in (flat[unit], new)
             )
             total += _cost(problem, [(part, before)]) - _cost(problem, [(part, after)])
@@ -283,7 +285,7 @@ def _host_arrays(posterior: Posterior | Tree, spec: PermutationSpec, role: str) 
     """The checked means and stds (None for a point) by path, on the host, and their common norm."""
     trees = (posterior.mean, posterior.std) if is_posterior(posterior) else (posterior,)
     paths = _fitting_paths(trees[0], spec)
-    flats = [dict(zip(paths, map(np.asarray, jax.tree.leaves(tree)), strict=True)) for tree in trees]
+    flats = [dict(zip(paths, map(on_host, jax.tree.leaves(tree)), strict=True)) for tree in trees]
     weights = [(path, leaf) for flat in flats for path, leaf in flat.items() if not _is_integer(leaf)]
     with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused
         total = sum(_square(part) for (part,) in joined((leaf,) for _, leaf in weights))

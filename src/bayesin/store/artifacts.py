@@ -43,7 +43,7 @@ from ..posteriors import (
 from ..symmetry import Perms, PermutationSpec, Signs, move_one
 from ..trees import Tree, flatten, unflatten
 from .card import CARD, MARK, Scores, card
-from .tensors import BLOCK, CODE_OF, map_tensors, read_header, read_tensors, write_tensors
+from .tensors import BLOCK, CODE_OF, open_tensors, read_header, read_tensors, write_tensors
 
 POSTERIOR, ALIGNMENT, VERSION = "bayesin-posterior", "bayesin-alignment", 1
 PARTS = {
@@ -244,8 +244,9 @@ def load_posterior(path: Path | str, *, like: Tree | None = None, mapped: bool =
         path: the file, or a folder, whose first posterior is meant.
         like: parameters of the model, arrays or shapes. The result then has the same tree type (lists and
             tuples included; otherwise nested dicts), and a file of another model is refused.
-        mapped: leave the arrays in the file, from where they are read when they are touched. For posteriors that are
-            larger than memory; nothing may shorten the file meanwhile. Their values are not looked at here.
+        mapped: leave the arrays in the file, from where they are read whenever they are used. For posteriors that are
+            larger than memory; a file that is changed meanwhile is refused then. Their values are not looked at here,
+            and `np.asarray` brings a leaf into memory, as JAX wants it.
 
     Raises:
         ArtifactError: the file is missing, damaged, of another kind or version, or of another model.
@@ -258,7 +259,8 @@ def load_posterior(path: Path | str, *, like: Tree | None = None, mapped: bool =
         {'w': array([0., 0., 0.], dtype=float32)}
     """
     path = _file_of(path)
-    arrays, strings = map_tensors(path) if mapped else read_tensors(path)
+    arrays: dict[str, Any]
+    arrays, strings = open_tensors(path) if mapped else read_tensors(path)
     kind = _check_strings(path, strings, POSTERIOR)
     parts = _split(path, arrays, kind)
     for name, value in () if mapped else arrays.items():

@@ -1,8 +1,8 @@
 """Alignment of posteriors that are larger than memory, from file to file.
 
-Both files are mapped: the search reads tensors a block at a time where they stand, in the precision that they have,
-and the moved source is written a tensor at a time. What stays in memory is similarities, (units × units) for the
-widest group, and one tensor; what the system keeps of the files beside that it can drop.
+The search reads tensors one at a time, in the precision that they have, and the moved source is written a tensor at
+a time. What stays in memory is similarities, (units × units) for the widest group, and one tensor of either file. A
+file that somebody changes meanwhile is refused by name.
 """
 
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ def align_files(
 
     Raises:
         ConfigError: no spec is given and the source has none.
-        ArtifactError: a file that is missing, damaged, or no posterior of bayesin.
+        ArtifactError: a file that is missing, damaged, changed meanwhile, or no posterior of bayesin.
 
     Example:
         >>> import tempfile
