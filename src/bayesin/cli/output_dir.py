@@ -12,10 +12,18 @@ from ..locks import locked
 from .output import Output
 from .signals import made
 
+PAGE_NUMBERS = "report.json"  # all that a page shows
+
 
 @contextmanager
 def result_folder(
-    folder: Path, names: Sequence[str], inputs: Sequence[Path], *, force: bool, gone: Iterable[str] = ()
+    folder: Path,
+    names: Sequence[str],
+    inputs: Sequence[Path],
+    *,
+    force: bool,
+    gone: Iterable[str] = (),
+    again: Callable[[Path], bool] = lambda folder: False,
 ) -> Iterator[Path]:
     """Holds the folder while its files are made; yields where to write them, from where they take their places.
 
@@ -29,17 +37,18 @@ def result_folder(
         force: replace an earlier result.
         gone: names of an earlier result that go where the new one does not have them: its page. They may be of
             another verb's result in the same folder, and so are replaced with `force` alone, too.
+        again: whether a result that is there is this command's own, and to be gone on with.
 
     Raises:
         ConfigError: no folder, a result is there already, or one of `inputs` would be overwritten.
         LockedError: another process works in the folder.
     """
     gone = tuple(gone)
-    _check(folder, names, gone, inputs, force)
+    _check(folder, names, gone, inputs, force, again)
     there = folder.is_dir()
     try:
         with locked(folder / LOCK):
-            _check(folder, names, gone, inputs, force)
+            _check(folder, names, gone, inputs, force, again)
             remove_leftovers(folder)
             with replaced_together(folder, gone=gone) as place:
                 yield place
@@ -54,9 +63,9 @@ def numbers_without_page(place: Path, draw: Callable[[], str]) -> tuple[str | No
     """Draws the page of a result whose numbers are written; returns its name, or what went wrong.
 
     Numbers may have taken hours and do not wait for a page: where there is none, what was drawn of it goes, the
-    result is kept, and `tell_of_missing_page` raises the reason once it is.
+    result is kept with the numbers of the page, and `tell_of_missing_page` raises the reason once it is.
     """
-    before = {*place.rglob("*")}
+    before = {*place.rglob("*"), place / PAGE_NUMBERS}
     try:
         return draw(), None
     except (Exception, KeyboardInterrupt) as error:
@@ -72,7 +81,14 @@ def tell_of_missing_page(out: Output, failure: BaseException | None, remedy: str
         raise failure
 
 
-def _check(folder: Path, names: Sequence[str], gone: Sequence[str], inputs: Sequence[Path], force: bool) -> None:
+def _check(
+    folder: Path,
+    names: Sequence[str],
+    gone: Sequence[str],
+    inputs: Sequence[Path],
+    force: bool,
+    again: Callable[[Path], bool],
+) -> None:
     if folder.suffix == ".safetensors" or folder.is_file():
         raise ConfigError(f"--out {folder} must be a folder; the files in it get their names from bayesin")
     places = {name: folder / name for name in names}
@@ -82,5 +98,6 @@ def _check(folder: Path, names: Sequence[str], gone: Sequence[str], inputs: Sequ
     there = [name for name in (*names, *gone) if (folder / name).exists()]
     # All of the names are a result, whatever a mark says.
     complete = bool(there) and {*names} <= {*there}
-    if there and not force and (complete or not replaced_already(folder).issuperset(there)):
+    stands = complete or not replaced_already(folder).issuperset(there)
+    if there and not force and stands and not again(folder):
         raise ConfigError(f"{folder / there[0]} exists; choose another folder, or --force to replace it")

@@ -19,8 +19,7 @@ from ...file_arrays import SteadyFile
 from ...files import open_file
 from ...inputs import take
 from ...jaxprs import output_shapes
-from ...store import describe
-from ...store.tensors import library_open
+from ...store import describe, library_open
 from ...trees import Tree, flatten, is_float, unflatten
 from .own_model import own_model
 from .pairs import PosteriorPair
