@@ -9,7 +9,7 @@ result it says nothing.
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from .errors import ArtifactError
@@ -46,16 +46,16 @@ def replaced_together(folder: Path | str, *, gone: Iterable[str] = ()) -> Iterat
 
 def replaced_already(folder: Path | str) -> frozenset[str]:
     """The files that a killed process had put in their places while others were still to come; mostly none."""
-    folder, mark = Path(folder), Path(folder) / UNFINISHED
-    if not mark.is_file():
-        return frozenset()
-    try:
-        wanted = read_json(mark, _SCHEMA)
-    except ArtifactError:  # not what a process of ours leaves
-        return frozenset()
-    done = frozenset(name for name, digest in wanted["files"].items() if _hash_of(folder / name) == digest)
-    left = len(done) < len(wanted["files"]) or any(os.path.lexists(folder / name) for name in wanted["gone"])
+    done, left = _progress(Path(folder))
     return done if left else frozenset()
+
+
+def remove_fulfilled_mark(folder: Path | str) -> None:
+    """Removes the mark of a process that was killed when all of its files had taken their places."""
+    done, left = _progress(Path(folder))
+    if done and not left:
+        with suppress(OSError):
+            (Path(folder) / UNFINISHED).unlink()
 
 
 def check_one_making(folder: Path | str) -> None:
@@ -101,6 +101,19 @@ def _take_their_places(stage: Path, folder: Path, gone: Iterable[str]) -> None:
     for parent in {(folder / name).parent for name in [*names, *stale]}:
         sync_folder(parent)
     mark.unlink(missing_ok=True)
+
+
+def _progress(folder: Path) -> tuple[frozenset[str], bool]:
+    """The files that have taken their places, by the mark, and whether anything is left to do."""
+    mark = folder / UNFINISHED
+    if not mark.is_file():
+        return frozenset(), False
+    try:
+        wanted = read_json(mark, _SCHEMA)
+    except ArtifactError:  # not what a process of ours leaves
+        return frozenset(), False
+    done = frozenset(name for name, digest in wanted["files"].items() if _hash_of(folder / name) == digest)
+    return done, len(done) < len(wanted["files"]) or any(os.path.lexists(folder / name) for name in wanted["gone"])
 
 
 def _hash_of(path: Path) -> str | None:

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ..errors import ConfigError
-from ..file_sets import named_by, replaced_already, replaced_together
-from ..files import remove_leftovers
+from ..errors import BayesinError, ConfigError
+from ..file_sets import UNFINISHED, named_by, remove_fulfilled_mark, replaced_already, replaced_together
+from ..files import TEMPORARY, remove_leftovers
 from ..lab.runs import LOCK
 from ..locks import locked
 from .output import Output
@@ -44,7 +44,11 @@ def result_folder(
         LockedError: another process works in the folder.
     """
     gone = tuple(gone)
-    _check(folder, names, gone, inputs, force, again)
+    try:
+        _check(folder, names, gone, inputs, force, again)
+    except ConfigError:
+        _tidy(folder)
+        raise
     there = folder.is_dir()
     try:
         with locked(folder / LOCK):
@@ -57,6 +61,14 @@ def result_folder(
         if not there:
             with suppress(OSError):  # goes where nothing was written
                 folder.rmdir()
+
+
+def _tidy(folder: Path) -> None:
+    """Removes what a process that was killed when its result was whole has left beside it; a living one's stays."""
+    if (folder / LOCK).is_file() or (folder / UNFINISHED).is_file() or any(folder.glob(f"{TEMPORARY}*")):
+        with suppress(BayesinError), locked(folder / LOCK):
+            remove_leftovers(folder)
+            remove_fulfilled_mark(folder)
 
 
 def numbers_without_page(place: Path, draw: Callable[[], str]) -> tuple[str | None, BaseException | None]:
