@@ -15,6 +15,7 @@ from pathlib import Path
 from .errors import ArtifactError
 from .files import file_hash, remove_leftovers, sync_folder, temporary_folder
 from .json_files import read_json, write_json
+from .locks import held
 
 UNFINISHED = ".unfinished"  # the mark
 _FORMAT = {"format": "bayesin-unfinished", "version": 1}
@@ -40,7 +41,8 @@ def replaced_together(folder: Path | str, *, gone: Iterable[str] = ()) -> Iterat
             yield stage
         except ArtifactError as error:
             raise named_by(stage, folder, error) from error
-        with _said_in_one_line(folder):
+        # One set after the other: the files of two that were ready in the same moment would be mixed for good.
+        with _said_in_one_line(folder), held(folder.resolve()):
             _take_their_places(stage, folder, gone)
 
 
