@@ -118,7 +118,7 @@ def test_a_checkpoint_that_promises_gigabytes_is_refused_before_they_are_read(tm
     for owner, name in (
         (own_checkpoints, "read_npz"),
         (own_checkpoints.SteadyFile, "check"),
-    ):  # the one after reading
+    ):
         monkeypatch.setattr(owner, name, lambda *_, **__: pytest.fail("it was read"))
     with pytest.raises(ArtifactError, match="has no 'n'"):
         read_checkpoint(path, LIKE)
