@@ -12,7 +12,7 @@ from bayesin import Gaussian, PermutationSpec, align, align_files, permute
 from bayesin.errors import ArtifactError
 from bayesin.file_arrays import FileArray, SteadyFile
 from bayesin.lab.runs.own_checkpoints import read_checkpoint
-from bayesin.store import load_posterior, save_posterior
+from bayesin.store import describe, load_posterior, save_posterior
 
 SPEC = PermutationSpec.parse({"w0": ["6", "g0"], "b": ["g0"], "w1": ["g0", "3"]}, {"g0": 8})
 KEY = jax.random.key(0)
@@ -62,6 +62,18 @@ def test_a_file_whose_name_another_takes_is_read_to_its_end(tmp_path, pair, whic
     found = align_files(*pair, tmp_path / "moved.safetensors", key=KEY, on_sweep=replace)
     assert found.objective == wanted.objective
     jax.tree.map(np.testing.assert_array_equal, jax.tree.map(np.asarray, found.posterior), wanted.posterior)
+
+
+def test_a_file_that_another_replaced_between_its_header_and_its_arrays_is_named(tmp_path):
+    path = save_posterior(tmp_path / "q.safetensors", gaussian(0), spec=SPEC, metadata={"member": 0})
+    about = describe(path)
+    assert isinstance(load_posterior(path, about=about), Gaussian)
+    save_posterior(path, gaussian(1), spec=SPEC, metadata={"member": 1})
+    for mapped in (False, True):
+        with pytest.raises(ArtifactError, match="was replaced while it was read"):
+            load_posterior(path, mapped=mapped, about=about)
+    with pytest.raises(ArtifactError, match="was replaced while it was read"):
+        align_files(path, path, tmp_path / "moved.safetensors", key=KEY, about=about)
 
 
 def test_an_array_in_a_file_is_that_of_numpy(tmp_path):

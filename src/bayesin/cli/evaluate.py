@@ -116,7 +116,7 @@ class Evaluate(ModelChoice, Common):
         model = model_of(self, data, file)
         if model is None:
             raise ConfigError(f"nothing names the network of {file.text}; use --model")
-        posterior: Any = load_posterior(file.path, like=_like(model))
+        posterior: Any = load_posterior(file.path, like=_like(model), about=file.description)
         posterior = posterior if file.member is None else posterior[file.member]
         likelihood = likelihood_of_file(file, data)
         key = seed_key(self.key)

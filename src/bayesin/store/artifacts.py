@@ -237,7 +237,9 @@ class _Moved:
         return np.asarray(self._move(), dtype)
 
 
-def load_posterior(path: Path | str, *, like: Tree | None = None, mapped: bool = False) -> Posterior | Tree:
+def load_posterior(
+    path: Path | str, *, like: Tree | None = None, mapped: bool = False, about: Description | None = None
+) -> Posterior | Tree:
     """Reads what `save_posterior` wrote: a posterior of any of our families, or the parameter tree of a point.
 
     Args:
@@ -247,6 +249,7 @@ def load_posterior(path: Path | str, *, like: Tree | None = None, mapped: bool =
         mapped: leave the arrays in the file, from where they are read whenever they are used. For posteriors that are
             larger than memory; a file that is changed meanwhile is refused then. Their values are not looked at here,
             and `np.asarray` brings a leaf into memory, as JAX wants it.
+        about: what `describe` said of the file, where that is used too; another one that took its name is refused.
 
     Raises:
         ArtifactError: the file is missing, damaged, of another kind or version, or of another model.
@@ -262,6 +265,8 @@ def load_posterior(path: Path | str, *, like: Tree | None = None, mapped: bool =
     arrays: dict[str, Any]
     arrays, strings = open_tensors(path) if mapped else read_tensors(path)
     kind = _check_strings(path, strings, POSTERIOR)
+    if about is not None and (kind, _read_metadata(path, strings)) != (about.kind, about.metadata):
+        raise ArtifactError(f"{path} was replaced while it was read; run the same command again")
     parts = _split(path, arrays, kind)
     for name, value in () if mapped else arrays.items():
         wrong = _wrong_values(name, value)

@@ -147,7 +147,7 @@ def find_posterior(text: str) -> PosteriorFile:
 def read_posterior(file: PosteriorFile, model: Model | None) -> Any:
     """Reads the posterior; a sample set gives its chosen member. A file of another model is refused."""
     like = None if model is None else output_shapes(model.init, jax.random.key(0))
-    posterior = load_posterior(file.path, like=like)
+    posterior = load_posterior(file.path, like=like, about=file.description)
     if not isinstance(posterior, Samples):
         return posterior
     if file.member is None:
@@ -187,7 +187,7 @@ def read_foldable(file: PosteriorFile, model: Model | None) -> Samples | list[An
     like = None if model is None else output_shapes(model.init, jax.random.key(0))
     if len(paths := foldable_files(file)) > 1:
         return [load_posterior(path, like=like) for path in paths]
-    samples = load_posterior(file.path, like=like)
+    samples = load_posterior(file.path, like=like, about=file.description)
     if not isinstance(samples, Samples) or file.member is not None:
         raise ConfigError(
             f"{file.text} is one posterior; compact folds many: an ensemble, an HMC run, a stack, several members"
