@@ -302,6 +302,26 @@ def test_without_a_home_there_is_no_cache_folder(monkeypatch):
     assert files.cache_folder("data") is None
 
 
+@pytest.mark.parametrize("how", ["link", "folder", "gone"])
+def test_what_took_the_place_of_a_folder_meanwhile_is_not_written_into(tmp_path, how):
+    folder, other = tmp_path / "out", tmp_path / "other"
+    other.mkdir()
+    (other / "result").write_text("precious")
+    with locks.locked(other / ".lock"):
+        refused = pytest.raises(ArtifactError, match="was moved or replaced")
+        with refused, locks.locked(folder / ".lock"), replaced_together(folder) as place:
+            (place / "result").write_text("new")
+            folder.rename(tmp_path / "moved")
+            if how == "link":
+                folder.symlink_to(other)
+            elif how == "folder":
+                other.rename(folder)
+        if how == "folder":
+            folder.rename(other)
+        assert (other / ".lock").exists()  # another's
+    assert [(path.name, path.read_text()) for path in other.iterdir()] == [("result", "precious")]
+
+
 def test_two_sets_that_are_ready_at_once_take_their_places_one_after_the_other(tmp_path, monkeypatch):
     names, rename, others = ("first", "second", "third"), os.replace, []
     link = tmp_path / "link"

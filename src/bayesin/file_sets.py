@@ -37,13 +37,16 @@ def replaced_together(folder: Path | str, *, gone: Iterable[str] = ()) -> Iterat
     """
     folder = Path(folder)
     with _stage(folder) as stage:
+        begun = os.stat(stage.parent)
         try:
             yield stage
         except ArtifactError as error:
             raise named_by(stage, folder, error) from error
-        # One set after the other: the files of two that were ready in the same moment would be mixed for good.
-        with _said_in_one_line(folder), held(folder.resolve()):
-            _take_their_places(stage, folder, gone)
+        with _said_in_one_line(folder):
+            _check_place(stage.parent, begun, folder)
+            # One set after the other: the files of two that were ready in the same moment would be mixed for good.
+            with held(folder.resolve()):
+                _take_their_places(stage, folder, gone)
 
 
 def replaced_already(folder: Path | str) -> frozenset[str]:
@@ -84,6 +87,16 @@ def _stage(folder: Path) -> Iterator[Path]:
             stage = outer / (folder.resolve().name or "result")  # pages may call a result by its folder's name
             stage.mkdir()
         yield stage
+
+
+def _check_place(outer: Path, begun: os.stat_result, folder: Path) -> None:
+    """Raises where the folder is another one by now, by a move or a link: what is in that is not to be replaced."""
+    try:
+        same = os.path.samestat(os.stat(outer), begun)
+    except OSError:
+        same = False
+    if not same:
+        raise ArtifactError(f"{folder} was moved or replaced while its files were made; run the same command again")
 
 
 def _take_their_places(stage: Path, folder: Path, gone: Iterable[str]) -> None:

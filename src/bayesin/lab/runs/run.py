@@ -125,6 +125,8 @@ def run(
             fit = _fit(config, folder, model, data, on_progress)
             return _finish(config, folder, data, model, fit, record, tell)
         except (Exception, KeyboardInterrupt) as error:
+            if not (folder / "config.json").is_file():  # a record alone would be no run
+                raise ArtifactError(f"{folder} was moved or removed while its run went on") from error
             if isinstance(error, TrainingError) and error.trace is not None:
                 write_metrics(folder, trace_rows(error.trace))
             stopped = isinstance(error, KeyboardInterrupt)
