@@ -115,8 +115,11 @@ def test_a_checkpoint_that_promises_gigabytes_is_refused_before_they_are_read(tm
         text = json.dumps(header).encode()
         path.write_bytes(len(text).to_bytes(8, "little") + text)
         os.truncate(path, 8 + len(text) + gigabytes)
-    for reader in ("read_npz", "load_file"):
-        monkeypatch.setattr(own_checkpoints, reader, lambda *_, **__: pytest.fail("it was read"))
+    for owner, name in (
+        (own_checkpoints, "read_npz"),
+        (own_checkpoints.SteadyFile, "check"),
+    ):
+        monkeypatch.setattr(owner, name, lambda *_, **__: pytest.fail("it was read"))
     with pytest.raises(ArtifactError, match="has no 'n'"):
         read_checkpoint(path, LIKE)
     with pytest.raises(ArtifactError, match="has shape"):

@@ -171,3 +171,16 @@ def test_a_full_disk_is_a_problem(tmp_path, monkeypatch):
         usage = type("Usage", (), {"free": free})
         monkeypatch.setattr(machine.shutil, "disk_usage", lambda place, usage=usage: usage)
         assert machine._folder("disk", tmp_path, "").status == status
+
+
+def test_half_a_compiled_program_of_a_killed_process_goes(own_cache):
+    filelock = pytest.importorskip("filelock")
+    folder = machine.use_compilation_cache()
+    assert folder is not None
+    for name in ("whole-cache", "whole-atime", "half-cache"):
+        (folder / name).write_bytes(bytes(8))
+    with filelock.FileLock(folder / ".lockfile"):  # of a process that may be writing it
+        machine.use_compilation_cache()
+        assert (folder / "half-cache").exists()
+    machine.use_compilation_cache()
+    assert sorted(path.name for path in folder.glob("*-*")) == ["whole-atime", "whole-cache"]

@@ -15,6 +15,7 @@ import pytest
 
 from bayesin import files, locks
 from bayesin.errors import ArtifactError, BayesinError, LockedError
+from bayesin.file_sets import replaced_together
 from bayesin.files import read_bytes, write_bytes
 from bayesin.json_files import expect, json_text, parse_json, plain, read_json, write_json
 
@@ -299,3 +300,49 @@ def test_without_a_home_there_is_no_cache_folder(monkeypatch):
 
     monkeypatch.setattr("pwd.getpwuid", nobody)
     assert files.cache_folder("data") is None
+
+
+@pytest.mark.parametrize("how", ["link", "folder", "gone"])
+def test_what_took_the_place_of_a_folder_meanwhile_is_not_written_into(tmp_path, how):
+    folder, other = tmp_path / "out", tmp_path / "other"
+    other.mkdir()
+    (other / "result").write_text("precious")
+    with locks.locked(other / ".lock"):
+        refused = pytest.raises(ArtifactError, match="was moved or replaced")
+        with refused, locks.locked(folder / ".lock"), replaced_together(folder) as place:
+            (place / "result").write_text("new")
+            folder.rename(tmp_path / "moved")
+            if how == "link":
+                folder.symlink_to(other)
+            elif how == "folder":
+                other.rename(folder)
+        if how == "folder":
+            folder.rename(other)
+        assert (other / ".lock").exists()  # another's
+    assert [(path.name, path.read_text()) for path in other.iterdir()] == [("result", "precious")]
+
+
+def test_two_sets_that_are_ready_at_once_take_their_places_one_after_the_other(tmp_path, monkeypatch):
+    names, rename, others = ("first", "second", "third"), os.replace, []
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "out")
+    (tmp_path / "out").mkdir()
+
+    def write(content: str) -> None:
+        with replaced_together(link) as place:
+            for name in names:
+                (place / name).write_text(content)
+
+    def slowly(source, place):
+        if not others and Path(place).name == "second":  # one set is half in its place when the other is ready
+            others.append(threading.Thread(target=write, args=("other",)))
+            others[0].start()
+            others[0].join(0.3)
+            assert others[0].is_alive()
+        rename(source, place)
+
+    monkeypatch.setattr(os, "replace", slowly)
+    write("one")
+    others[0].join(20)
+    assert [(tmp_path / "out" / name).read_text() for name in names] == ["other"] * 3
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(names)

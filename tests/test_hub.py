@@ -218,6 +218,27 @@ def test_damage_is_not_sent(hub, folder):
 
 
 @pytest.mark.slow
+def test_a_pull_that_was_killed_between_two_posteriors_is_given_again(hub, folder, tmp_path, monkeypatch, capsys):
+    save_posterior(folder / "posterior-1.safetensors", Gaussian(W, {"w": 2 * W["w"]}), metadata=ABOUT)
+    push(folder, "me/two")
+    out, rename = tmp_path / "back" / "two", os.replace
+
+    def killed(source, place):
+        if os.fspath(place) == str(out / "posterior-1.safetensors"):
+            raise RuntimeError
+        rename(source, place)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", killed)
+        assert call(capsys, "pull", "me/two", "--out", out)[0] == 1
+    assert sorted(path.name for path in out.iterdir()) == [".unfinished", "README.md", "posterior-0.safetensors"]
+    assert call(capsys, "pull", "me/two", "--out", out)[0] == 0
+    assert load_posterior(out / "posterior-1.safetensors").std["w"].tobytes() == (2 * W["w"]).tobytes()
+    assert not (out / ".unfinished").exists()
+    code, _, said = call(capsys, "pull", "me/two", "--out", out)
+    assert code == 2 and "--force" in said
+
+
 def test_the_verbs_find_the_hub_by_its_environment_variables(hub, folder, tmp_path):
     environment = os.environ | {"HF_ENDPOINT": hub.endpoint, "HF_TOKEN": TOKEN, "HF_HUB_DISABLE_XET": "1"}
     code = "import sys; from bayesin.cli.main import main; sys.exit(sum(main(verb.split()) for verb in sys.argv[1:]))"

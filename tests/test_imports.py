@@ -19,6 +19,7 @@ ORDER = (
     "jaxprs",
     "locks",
     "files",
+    "file_arrays",
     "json_files",
     "file_sets",
     "likelihoods",

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 from collections import Counter
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -74,6 +75,30 @@ def test_results_of_a_killed_verb_are_replaced_and_whole_ones_are_not(tmp_path, 
     with pytest.raises(ConfigError), result_folder(tmp_path / "new", names, [], force=False):
         raise ConfigError("before anything was written")
     assert not (tmp_path / "new").exists()
+
+
+def test_what_a_process_left_that_was_killed_when_its_result_was_whole_goes(tmp_path, monkeypatch):
+    folder = tmp_path / "out"
+
+    def write() -> None:
+        with result_folder(folder, ("first", "second"), [], force=False) as place:
+            for name in ("first", "second"):
+                (place / name).write_text("whole")
+
+    with monkeypatch.context() as patch:  # killed before the mark goes, and the lock
+        patch.setattr(Path, "unlink", lambda *_, **__: None)
+        write()
+    left = folder / f".tmp-1-{'0' * 8}-result"
+    left.mkdir()
+    assert {".lock", ".unfinished"} < {path.name for path in folder.iterdir()}
+    with pytest.raises(ConfigError, match="--force"):
+        write()
+    assert sorted(path.name for path in folder.iterdir()) == ["first", "second"]
+    with locked(folder / ".lock"):
+        left.mkdir()
+        with pytest.raises(ConfigError, match="--force"):
+            write()
+        assert left.exists()  # which a living process may have made
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

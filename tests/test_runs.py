@@ -193,6 +193,21 @@ def test_an_error_that_is_not_ours_is_kept_in_a_line(tmp_path):
     assert record["status"] == "failed" and record["error"] == "RuntimeError: out of memory"
 
 
+def test_a_folder_that_is_moved_while_its_run_goes_on_is_named_and_nothing_begins_in_its_place(done, tmp_path):
+    folder, moved = tmp_path / "run", tmp_path / "moved"
+
+    def move(progress):
+        if folder.exists():
+            folder.rename(moved)
+
+    with pytest.raises(ArtifactError, match="run was moved or removed while its run went on"):
+        run(tiny("vi"), folder, on_progress=move)
+    assert not folder.exists()
+    again = run(tiny("vi"), moved)
+    np.testing.assert_equal(again.results, done("vi").results)
+    assert not list(moved.glob(".*"))
+
+
 def test_run_folders_of_the_first_version_stay_valid(tmp_path):
     folder = shutil.copytree(FIXTURES / "run-v1", tmp_path / "run")
     config = RunConfig.from_json(read_json(folder / "config.json"))

@@ -9,12 +9,13 @@ result it says nothing.
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from .errors import ArtifactError
 from .files import file_hash, remove_leftovers, sync_folder, temporary_folder
 from .json_files import read_json, write_json
+from .locks import held
 
 UNFINISHED = ".unfinished"  # the mark
 _FORMAT = {"format": "bayesin-unfinished", "version": 1}
@@ -36,26 +37,30 @@ def replaced_together(folder: Path | str, *, gone: Iterable[str] = ()) -> Iterat
     """
     folder = Path(folder)
     with _stage(folder) as stage:
+        begun = os.stat(stage.parent)
         try:
             yield stage
         except ArtifactError as error:
             raise named_by(stage, folder, error) from error
         with _said_in_one_line(folder):
-            _take_their_places(stage, folder, gone)
+            _check_place(stage.parent, begun, folder)
+            # One set after the other: the files of two that were ready in the same moment would be mixed for good.
+            with held(folder.resolve()):
+                _take_their_places(stage, folder, gone)
 
 
 def replaced_already(folder: Path | str) -> frozenset[str]:
     """The files that a killed process had put in their places while others were still to come; mostly none."""
-    folder, mark = Path(folder), Path(folder) / UNFINISHED
-    if not mark.is_file():
-        return frozenset()
-    try:
-        wanted = read_json(mark, _SCHEMA)
-    except ArtifactError:  # not what a process of ours leaves
-        return frozenset()
-    done = frozenset(name for name, digest in wanted["files"].items() if _hash_of(folder / name) == digest)
-    left = len(done) < len(wanted["files"]) or any(os.path.lexists(folder / name) for name in wanted["gone"])
+    done, left = _progress(Path(folder))
     return done if left else frozenset()
+
+
+def remove_fulfilled_mark(folder: Path | str) -> None:
+    """Removes the mark of a process that was killed when all of its files had taken their places."""
+    done, left = _progress(Path(folder))
+    if done and not left:
+        with suppress(OSError):
+            (Path(folder) / UNFINISHED).unlink()
 
 
 def check_one_making(folder: Path | str) -> None:
@@ -84,6 +89,16 @@ def _stage(folder: Path) -> Iterator[Path]:
         yield stage
 
 
+def _check_place(outer: Path, begun: os.stat_result, folder: Path) -> None:
+    """Raises where the folder is another one by now, by a move or a link: what is in that is not to be replaced."""
+    try:
+        same = os.path.samestat(os.stat(outer), begun)
+    except OSError:
+        same = False
+    if not same:
+        raise ArtifactError(f"{folder} was moved or replaced while its files were made; run the same command again")
+
+
 def _take_their_places(stage: Path, folder: Path, gone: Iterable[str]) -> None:
     names = sorted(path.relative_to(stage).as_posix() for path in stage.rglob("*") if path.is_file())
     stale = [name for name in gone if name not in names and (folder / name).is_file()]
@@ -101,6 +116,19 @@ def _take_their_places(stage: Path, folder: Path, gone: Iterable[str]) -> None:
     for parent in {(folder / name).parent for name in [*names, *stale]}:
         sync_folder(parent)
     mark.unlink(missing_ok=True)
+
+
+def _progress(folder: Path) -> tuple[frozenset[str], bool]:
+    """The files that have taken their places, by the mark, and whether anything is left to do."""
+    mark = folder / UNFINISHED
+    if not mark.is_file():
+        return frozenset(), False
+    try:
+        wanted = read_json(mark, _SCHEMA)
+    except ArtifactError:  # not what a process of ours leaves
+        return frozenset(), False
+    done = frozenset(name for name, digest in wanted["files"].items() if _hash_of(folder / name) == digest)
+    return done, len(done) < len(wanted["files"]) or any(os.path.lexists(folder / name) for name in wanted["gone"])
 
 
 def _hash_of(path: Path) -> str | None:

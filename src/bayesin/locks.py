@@ -37,7 +37,8 @@ def locked(path: Path | str, *, wait: bool = False) -> Iterator[None]:
         yield
     finally:
         with suppress(OSError):  # a folder that became read-only keeps the file, which says nothing by itself
-            path.unlink(missing_ok=True)
+            if _is_current(path, os.fstat(descriptor)):  # not another's, where the folder was moved or replaced
+                path.unlink()
         os.close(descriptor)
 
 

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from . import (
+    change,
     clock,
     commands,
     disk,
@@ -40,6 +41,7 @@ FAULTS: dict[str, tuple[Callable[[int, Path], list[Tally]], int]] = {
     "surroundings": (surroundings.surroundings, 1),
     "disk": (disk.disk, 2 * len(disk.VERBS)),
     **{f"inject {name}": (partial(inject.inject, names=(name,)), 100) for name in INJECTED},
+    "chains": (together.two_on_one_chain, 4),
     "ten": (together.ten_on_one_campaign, 1),
     "files": (files.fuzz, 1000),
     "edits": (edits.edits, 32_000),
@@ -47,6 +49,7 @@ FAULTS: dict[str, tuple[Callable[[int, Path], list[Tally]], int]] = {
     "two": (together.two_at_once, 4),
     "stale": (together.stale_lock, 4),
     "hashes": (same.hash_seeds, 4),
+    "changed": (change.changed, 20),
     "members": (same.members, 20),
     "science": (science.refusals, 1),
     "edges": (science.edges, 100),

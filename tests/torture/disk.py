@@ -69,9 +69,7 @@ def _tries(count: int, given: Path, scratch: Path) -> list[Tally]:
             problems = fault(job, given, small, scratch, draws)
             (small / "ballast").unlink(missing_ok=True)
             problems += differences(contents(small / "earlier"), kept)
-            # Numbers that had no room for their page are a whole result, which is replaced when one says so.
-            force = ["--force"] if "--force makes both again" in (scratch / "cut.log").read_text() else []
-            again = run([*job.command(given, small / "cut"), *force], scratch / "again.log")
+            again = run(job.command(given, small / "cut"), scratch / "again.log")
             done = again.code == 2 and "--force to replace it" in again.said  # it had been done in time
             problems += [f"did not go on: {again.code} {again.said[-200:]}"] if again.code and not done else []
             tally.add(problems + differences(_compared(job, small / "cut"), wanted[job.name]))

@@ -86,9 +86,7 @@ def _disturb(
         problems += [] if told else ["no message"]
         problems += foreign(child)
     problems += whole(folder) if folder.exists() else []
-    # Numbers whose page was being drawn are a whole result, which is replaced when one says so.
-    force = ["--force"] if "--force makes both again" in child.said else []
-    again = run([*job.command(given, folder), *force], log)
+    again = run(job.command(given, folder), log)
     kept = again.code == 2 and "--force to replace it" in again.said  # the signal came when all was there
     if again.code != 0 and not kept:
         return [*problems, f"the second start ended with {again.code}: {again.said.strip()[-200:]}"]

@@ -6,6 +6,7 @@ import shutil
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 from .common import Child, Tally, contents, differences, foreign, run, start
 from .verbs import TINY, TRAIN
@@ -68,6 +69,64 @@ def ten_on_one_campaign(count: int, scratch: Path) -> list[Tally]:
             tally.add(problems + [f"left over: {name}" for name in leftovers])
         shutil.rmtree(runs, ignore_errors=True)
     return [tally]
+
+
+def two_on_one_chain(count: int, scratch: Path) -> list[Tally]:
+    """Two with the same long chains to draw: the draws are those of one, also where the one that draws is killed."""
+    tallies = [Tally("two processes on one long chain"), Tally("two on one long chain, one killed")]
+
+    def command(folder: Path, out: Path) -> list[str]:
+        return ["reproduce", "chains", "--quiet", "--runs", str(folder), "--out", str(out)]
+
+    folder, log = scratch / "cut", scratch / "whole.log"
+    if (child := run(command(folder, scratch / "whole"), log)).code:
+        raise RuntimeError(child.said)
+    wanted = _draws(folder)
+    for number in range(count):
+        shutil.rmtree(folder)
+        two = [start(command(folder, scratch / name), scratch / f"{name}.log") for name in ("first", "second")]
+        tally, killed = tallies[number % 2], None
+        if number % 2:
+            part = (number // 2) % 2  # the first part of the chains, then the one that goes on from it
+            _until(lambda part=part: len(_held_parts(folder)) > part, two[0])
+            time.sleep(0.3 * (number + 1) / count)
+            holder = (_held_parts(folder)[-1] / ".lock").read_text()
+            killed = next((child for child in two if f"process {child.pid} " in holder), None)
+            if killed is not None:
+                os.kill(killed.pid, signal.SIGKILL)
+        codes = [child.wait() for child in two]
+        problems = [problem for child in two for problem in foreign(child)]
+        problems += [] if number % 2 == 0 or killed is not None else [f"the lock named neither: {holder!r}"]
+        problems += [
+            f"one ended with {code}" for child, code in zip(two, codes, strict=True) if code and child is not killed
+        ]
+        tally.add(problems + differences(_draws(folder), wanted))
+    return tallies
+
+
+def _held_parts(folder: Path) -> list[Path]:
+    """The parts of chains that were begun, in their order: those that are done, and one that is held."""
+    begun = [path.parent for path in folder.glob("chain-part-*/config.json")]
+    held = [path for path in begun if (path / ".lock").exists()]
+    done = [path for path in begun if path not in held]
+    return [*done, *held] if held else []
+
+
+def _draws(folder: Path) -> dict[str, bytes]:
+    """What chains and all that rests on them left, without clocks: those of a trace lie in the state of a sampler."""
+    found = contents(folder)
+    for name in found:
+        if name.endswith("state.safetensors"):
+            found[name] = b""
+        elif name.endswith("numbers.json"):
+            found[name] = json.dumps(_without_clocks(json.loads(found[name]))).encode()
+    return found
+
+
+def _without_clocks(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_clocks(inner) for name, inner in value.items() if "seconds" not in name}
+    return [_without_clocks(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _worker(commands: list[list[str]], logs: Path, at: int) -> Child:

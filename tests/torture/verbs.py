@@ -53,6 +53,12 @@ JOBS = {
             reads=True,
         ),
         Job(
+            "evaluate",
+            lambda given, out: ["evaluate", *_pair(given), "--samples", "2", "--quiet", "--out", str(out)],
+            ("report.json", "report.html"),
+            reads=True,
+        ),
+        Job(
             "align",
             lambda given, out: ["align", str(given / "two"), f"{given / 'two'}#1", "--quiet", "--out", str(out)],
             ("alignment.safetensors",),

@@ -102,6 +102,7 @@ class Align(SymmetryChoice, Common):
                     key=seed_key(self.key),
                     spec=spec,
                     metadata=source.metadata | {"aligned_to": str(target.path)},
+                    about=source.description,
                     on_sweep=lambda sweep: bar.update(0, f"objective {sweep.objective:.6g}"),
                     **search,
                 )

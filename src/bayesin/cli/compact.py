@@ -1,6 +1,7 @@
 """`bayesin compact`: many samples folded into one Gaussian, after their units were put into a common order."""
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -15,7 +16,14 @@ from ..errors import ConfigError
 from ..evaluation import ClassPredictive, Predictive
 from ..inputs import take
 from ..json_files import write_json
-from ..lab.report import PREDICTIONS, CompactReport, page_files, shown, write_compact_report
+from ..lab.report import (
+    PREDICTIONS,
+    CompactReport,
+    draw_compact_page,
+    page_files,
+    shown,
+    write_compact_report,
+)
 from ..lab.runs import (
     Clock,
     PosteriorFile,
@@ -42,12 +50,14 @@ from ..symmetry import PermutationSpec
 from .main import Common
 from .output import Output
 from .output_dir import numbers_without_page, result_folder, tell_of_missing_page
+from .same_command import MADE_BY, SameCommand, contents_of
 
 CHAINS = ("hmc", "sgmcmc")  # methods whose samples are draws of Markov chains
 HELD_OUT = 10_000  # training examples that a scale is chosen on
+NUMBERS = "compact.json"
 FILES = {
     "permutations.safetensors": "the permutation of every sample",
-    "compact.json": "the numbers of the table, and settings",
+    NUMBERS: "the numbers of the table, and settings",
     "posterior-0.safetensors": "the Gaussian",
 }
 PAGE = page_files("compact")
@@ -111,22 +121,34 @@ class Fold(SymmetryChoice, Common):
             match=self.match or ("activations" if chains else "weights"),
             reference=self.reference or ("first" if chains else "mean"),
         )
-        with result_folder(self.out, [*FILES], [file.path], force=self.force, gone=PAGE) as place:
-            made = chosen._make(out, file)
-            chosen._write(place, file, made)
-            wanted = self.page and out.can_draw()
-            draw = lambda: chosen._write_page(out, place, file, made)  # noqa: E731
+        data = dataset_of(chosen, file, needed=chosen.match != "weights")
+        same = SameCommand(chosen, NUMBERS, FILES, lambda: contents_of(chosen, [data], chosen._posteriors(file)))
+        wanted = self.page and out.can_draw()
+        options = {"again": same.lacks_page} if wanted else {}
+        with result_folder(self.out, [*FILES], [file.path], force=self.force, gone=PAGE, **options) as place:
+            numbers = same.taken_over(self.out, place) if wanted and not self.force else None
+            if numbers is None:
+                by = same.made_by  # before anything is read
+                made = chosen._make(out, file, data)
+                numbers = chosen._numbers(file, made) | {MADE_BY: by}
+                chosen._write(place, file, made, numbers)
+                draw = lambda: chosen._write_page(out, place, file, made)  # noqa: E731
+            else:
+                draw = lambda: draw_compact_page(place).name  # noqa: E731
             page, failure = numbers_without_page(place, draw) if wanted else (None, None)
-        _show(out, made)
+        _show(out, numbers)
         written = [self.out / name for name in FILES]
         wrote = f"Wrote {written[2]}, {written[0].name} and {written[1].name}"
         out.line(wrote if page is None else f"{wrote}; open {(self.out / page).resolve().as_uri()}")
-        tell_of_missing_page(out, failure, "--force makes both again")
+        tell_of_missing_page(out, failure, "the same command makes one")
         shown = {"posterior": str(written[2]), "page": None if page is None else str(self.out / page)}
-        return shown | chosen._numbers(file, made)
+        return shown | numbers
 
-    def _make(self, out: Output, file: PosteriorFile) -> "_Made":
-        data = dataset_of(self, file, needed=self.match != "weights")
+    def _posteriors(self, file: PosteriorFile) -> list[PosteriorFile]:
+        """All that are read."""
+        return [file] if self.reference in ("mean", "first") else [file, find_posterior(str(self.reference))]
+
+    def _make(self, out: Output, file: PosteriorFile, data: Dataset | None) -> "_Made":
         if doubts := doubts_about_data(data, file):
             out.warn(doubts)
         model = model_of(self, data, file)
@@ -143,14 +165,14 @@ class Fold(SymmetryChoice, Common):
         examples = 0 if data is None else len(data.y_test)
         return _Made(len(samples), compacted, predicted, y, spec, spec_from, clock.seconds, examples)
 
-    def _write(self, place: Path, file: PosteriorFile, made: "_Made") -> None:
-        permutations, numbers, posterior = (place / name for name in FILES)
+    def _write(self, place: Path, file: PosteriorFile, made: "_Made", numbers: dict[str, Any]) -> None:
+        permutations, numbers_file, posterior = (place / name for name in FILES)
         found = {"perms": made.compacted.perms, "signs": made.compacted.signs}
         arrays = {
             f"{what}/{g}": np.asarray(part, np.int32) for what, each in found.items() for g, part in each.items()
         }
         write_tensors(permutations, arrays, {"format": "bayesin-permutations", "version": "1"})
-        write_json(numbers, self._numbers(file, made))
+        write_json(numbers_file, numbers)
         metadata = file.metadata | {"compact_of": str(file.path)}
         save_posterior(posterior, made.compacted.posterior, spec=made.spec, metadata=metadata)
         if self.out is not None and card_is_ours(self.out):
@@ -260,6 +282,8 @@ class Fold(SymmetryChoice, Common):
             "passes": compacted.rounds,
             "converged": compacted.converged,
             "transpositions": {group: counts.tolist() for group, counts in compacted.transpositions.items()},
+            "units": {group: made.spec.sizes[group] for group in compacted.transpositions},
+            "spec": made.spec_from,
             "transpositions_mean": float(compacted.total.mean()),
             "scores": {name: score._asdict() for name, score in made.tested.items()},
             "metrics": made.metrics,
@@ -309,27 +333,31 @@ def _chains(file: PosteriorFile, count: int, every: int) -> int | None:
     return chains
 
 
-def _show(out: Output, made: _Made) -> None:
-    spec, compacted, tested = made.spec, made.compacted, made.tested
+def _show(out: Output, numbers: Mapping[str, Any]) -> None:
+    """Prints the numbers, whether they were made just now or are those of the file."""
     rows = [
-        [group, spec.sizes[group], f"{counts.mean():.1f}", counts.min(), counts.max()]
-        for group, counts in compacted.transpositions.items()
+        [group, numbers["units"][group], f"{np.mean(counts):.1f}", min(counts), max(counts)]
+        for group, counts in numbers["transpositions"].items()
     ]
     out.table("Transpositions of a sample", ["group", "units", "mean", "least", "most"], rows)
-    before, after = compacted.spread_before, compacted.spread_after
+    before, after = numbers["spread_before"], numbers["spread_after"]
     out.line(f"Spread (root mean square std): {before:.4g} as they came, {after:.4g} in a common order")
-    state = "converged" if compacted.converged else "stopped before it converged; raise --max-rounds"
-    out.line(f"{compacted.rounds} {'pass' if compacted.rounds == 1 else 'passes'}, {state}; spec {made.spec_from}")
-    if tested:
+    state = "converged" if numbers["converged"] else "stopped before it converged; raise --max-rounds"
+    passes = numbers["passes"]
+    out.line(f"{passes} {'pass' if passes == 1 else 'passes'}, {state}; spec {numbers['spec']}")
+    if numbers["scores"]:
         title = "Predictions on the test set, against those of the samples"
         rows = [
-            [PREDICTIONS[name], *(format(value, how) for value, how in zip(score, SCORES.values(), strict=True))]
-            for name, score in tested.items()
+            [
+                PREDICTIONS[name],
+                *(format(value, how) for value, how in zip(score.values(), SCORES.values(), strict=True)),
+            ]
+            for name, score in numbers["scores"].items()
         ]
         out.table(title, ["of", *SCORES], rows)
-    elif made.predicted:
-        columns = list(next(iter(made.metrics.values())))
-        rows = [[PREDICTIONS[name], *(shown(n, row[n]) for n in columns)] for name, row in made.metrics.items()]
+    elif numbers["metrics"]:
+        columns = list(next(iter(numbers["metrics"].values())))
+        rows = [[PREDICTIONS[name], *(shown(n, row[n]) for n in columns)] for name, row in numbers["metrics"].items()]
         out.table("Predictions on the test set", ["of", *columns], rows)
-    if compacted.mixing is not None:
-        out.table(*mixing_table(mixing_numbers(compacted.mixing)))
+    if numbers["mixing"] is not None:
+        out.table(*mixing_table(numbers["mixing"]))

@@ -14,7 +14,7 @@ from ..evaluation import ClassPredictive, Predictive, fit_temperature, predict
 from ..inputs import Inputs
 from ..jaxprs import output_shapes
 from ..json_files import plain, write_json
-from ..lab.report import SCORE_NAMES, EvaluationReport, page_files, shown, write_evaluation_report
+from ..lab.report import SCORE_NAMES, EvaluationReport, page_files, page_of, shown, write_evaluation_report
 from ..lab.runs import Clock, ModelChoice, PosteriorFile, dataset_of, find_posterior, likelihood_of_file, model_of
 from ..models import Model
 from ..randomness import seed_key
@@ -22,6 +22,7 @@ from ..store import load_posterior
 from .main import Common
 from .output import Output
 from .output_dir import numbers_without_page, result_folder, tell_of_missing_page
+from .same_command import MADE_BY, SameCommand, contents_of
 
 NUMBERS = "evaluation.json"
 FILES = {NUMBERS: "every score"}
@@ -58,45 +59,79 @@ class Evaluate(ModelChoice, Common):
         data = dataset_of(self, *files)
         if data is None:
             raise ConfigError("nothing names the data to test on; use --data")
+        other = None if self.outside is None else self._load_outside(data)
+        if self.out is None:
+            result, page, failure = self._score(out, files, data, other)[1], None, None
+        else:
+            result, page, failure = self._into(self.out, out, files, data, other)
+        scores = result["scores"]
+        columns: list[str] = list(dict.fromkeys(name for row in scores.values() for name in row))
+        rows = [[name, *(_cell(n, row[n]) for n in columns)] for name, row in scores.items()]
+        title = f"{result['examples']:,} test examples of {result['data']}"
+        out.table(title, ["of", *(SCORE_NAMES.get(n, n) for n in columns)], rows)
+        if self.out is not None:
+            wrote = f"Wrote {self.out / NUMBERS}"
+            out.line(wrote if page is None else f"{wrote}; open {(self.out / page).resolve().as_uri()}")
+        tell_of_missing_page(out, failure, "the same command makes one")
+        return result | {"page": None if page is None or self.out is None else str(self.out / page)}
+
+    def _into(
+        self, folder: Path, out: Output, files: list[PosteriorFile], data: Dataset, other: Dataset | None
+    ) -> tuple[dict[str, Any], str | None, BaseException | None]:
+        """The numbers, in a folder with their page, and what went wrong with it."""
+        same = SameCommand(self, NUMBERS, FILES, lambda: contents_of(self, [data, other], files))
+        wanted, inputs = out.can_draw(), [file.path for file in files]
+        options: dict[str, Any] = {"force": self.force, "gone": page_files("evaluation")}
+        options |= {"again": same.lacks_page} if wanted else {}
+        with result_folder(folder, [*FILES], inputs, **options) as place:
+            result = same.taken_over(folder, place) if wanted and not self.force else None
+            draw = lambda: page_of(place).name  # noqa: E731
+            if result is None:
+                by = same.made_by  # before anything is read
+                report, result = self._score(out, files, data, other)
+                result |= {MADE_BY: by}
+                write_json(place / NUMBERS, result)
+                draw = lambda: write_evaluation_report(place, report, FILES).name  # noqa: E731
+            page, failure = numbers_without_page(place, draw) if wanted else (None, None)
+            return result, page, failure
+
+    def _score(
+        self, out: Output, files: list[PosteriorFile], data: Dataset, other: Dataset | None
+    ) -> tuple[EvaluationReport, dict[str, Any]]:
+        """Predictions with their scores, and what is written of them."""
         clock = Clock()
         with clock("predict"), out.progress("predicting", None):
             x, y = data.x_test, data.y_test
             predictions = {file.text: self._predict(file, data, x) for file in files}
-            away = {} if self.outside is None else self._outside(files, data)
+            away = {} if other is None else self._outside(files, data, other)
         if self.calibrate:
             predictions, y = _calibrated(predictions, y)
         scores = {
             name: one.metrics(y, outside=away.get(name.removesuffix(CALIBRATED))) for name, one in predictions.items()
         }
-        columns = list(dict.fromkeys(name for row in scores.values() for name in row))
-        rows = [[name, *(shown(n, row[n]).replace("\xa0", " ") for n in columns)] for name, row in scores.items()]
-        result: dict[str, Any] = {"data": data.name, "examples": len(y), "scores": plain(scores), "page": None}
-        report = EvaluationReport(predictions, scores, y, away, self._config(data), clock.seconds)
-        page, failure = (None, None) if self.out is None else self._write(self.out, out, report, files, result)
-        out.table(f"{len(y):,} test examples of {data.name}", ["of", *(SCORE_NAMES.get(n, n) for n in columns)], rows)
-        if self.out is not None:
-            wrote = f"Wrote {self.out / NUMBERS}"
-            out.line(wrote if page is None else f"{wrote}; open {(self.out / page).resolve().as_uri()}")
-        tell_of_missing_page(out, failure, "--force makes both again")
-        return result | {"page": None if page is None or self.out is None else str(self.out / page)}
+        result = {"data": data.name, "examples": len(y), "scores": plain(scores), "page": None}
+        return EvaluationReport(predictions, scores, y, away, self._config(data), clock.seconds), result
 
     def _predict(self, file: PosteriorFile, data: Dataset, x: Inputs) -> Predictive:
         model = model_of(self, data, file)
         if model is None:
             raise ConfigError(f"nothing names the network of {file.text}; use --model")
-        posterior: Any = load_posterior(file.path, like=_like(model))
+        posterior: Any = load_posterior(file.path, like=_like(model), about=file.description)
         posterior = posterior if file.member is None else posterior[file.member]
         likelihood = likelihood_of_file(file, data)
         key = seed_key(self.key)
         return predict(posterior, model, x, key=key, samples=self.samples, likelihood=likelihood)
 
-    def _outside(self, files: list[PosteriorFile], data: Dataset) -> dict[str, Predictive]:
+    def _load_outside(self, data: Dataset) -> Dataset:
         prepared = "none" if data.normalise == "none" else "unit"
         other = load(str(self.outside), self.root, self.limit, normalise=prepared)
         if other.input_shape != data.input_shape:
             raise ConfigError(
                 f"inputs of {other.name} have shape {other.input_shape}, those of {data.name} {data.input_shape}"
             )
+        return other
+
+    def _outside(self, files: list[PosteriorFile], data: Dataset, other: Dataset) -> dict[str, Predictive]:
         x = other.x_test
         if data.normalise == "standard":  # as the network would get them: with the mean and std of its own data
             x = ((x - data.mean) / data.std).astype(np.float32)
@@ -108,17 +143,12 @@ class Evaluate(ModelChoice, Common):
             chosen["temperature"] = "fitted on the first half of the test set"
         return chosen | {"samples": str(self.samples), "key": str(self.key)}
 
-    def _write(
-        self, folder: Path, out: Output, report: EvaluationReport, files: list[PosteriorFile], result: dict[str, Any]
-    ) -> tuple[str | None, BaseException | None]:
-        inputs = [file.path for file in files]
-        with result_folder(folder, [*FILES], inputs, force=self.force, gone=page_files("evaluation")) as place:
-            write_json(place / NUMBERS, result)
-            draw = lambda: write_evaluation_report(place, report, FILES).name  # noqa: E731
-            return numbers_without_page(place, draw) if out.can_draw() else (None, None)
-
 
 CALIBRATED = ", calibrated"
+
+
+def _cell(name: str, value: float | None) -> str:
+    return "–" if value is None else shown(name, value).replace("\xa0", " ")  # null in JSON: NaN, an infinity
 
 
 def _like(model: Model) -> Any:

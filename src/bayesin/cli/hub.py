@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import tyro
 
 from ..errors import ConfigError
+from ..file_sets import replaced_already
 from ..store import CARD, FIRST, describe, posterior_files, pull, push
 from .main import Common
 from .output import Output
@@ -69,9 +70,9 @@ class Pull(Common):
             raise ConfigError("needs a repository and a place: bayesin pull user/name --out FOLDER")
         if not 0 < self.largest < 1e9:
             raise ConfigError(f"--largest needs a positive number of gigabytes, not {self.largest}")
-        stale = [path.name for path in posterior_files(self.out)]
+        gone = [*(path.name for path in posterior_files(self.out)), CARD]
         with (
-            result_folder(self.out, [FIRST, CARD], [], force=self.force, gone=[*stale, CARD]) as place,
+            result_folder(self.out, [FIRST, CARD], [], force=self.force, gone=gone, again=_is_part) as place,
             out.progress(f"fetching {self.repo}", None) as bar,
         ):
             done = pull(
@@ -85,3 +86,12 @@ class Pull(Common):
         out.line(f"{self.repo} at {done.commit[:10]}: {', '.join(done.files)}, in {self.out}")
         out.line(f"{about.kind}, {about.weights:,} weights; see {self.out / CARD}" if CARD in done.files else "")
         return done._asdict() | {"folder": str(self.out), "kind": about.kind, "weights": about.weights}
+
+
+def _is_part(folder: Path) -> bool:
+    """Whether all that is there is what a killed process put there, while further posteriors were still to come.
+
+    The first one and a card, which every repository may have, are not the whole of it then.
+    """
+    there = [path.name for path in posterior_files(folder)] + [CARD] * (folder / CARD).exists()
+    return bool(there) and replaced_already(folder).issuperset(there)

@@ -4,18 +4,26 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ..errors import ConfigError
-from ..file_sets import named_by, replaced_already, replaced_together
-from ..files import remove_leftovers
+from ..errors import BayesinError, ConfigError
+from ..file_sets import UNFINISHED, named_by, remove_fulfilled_mark, replaced_already, replaced_together
+from ..files import TEMPORARY, remove_leftovers
 from ..lab.runs import LOCK
 from ..locks import locked
 from .output import Output
 from .signals import made
 
+PAGE_NUMBERS = "report.json"  # all that a page shows
+
 
 @contextmanager
 def result_folder(
-    folder: Path, names: Sequence[str], inputs: Sequence[Path], *, force: bool, gone: Iterable[str] = ()
+    folder: Path,
+    names: Sequence[str],
+    inputs: Sequence[Path],
+    *,
+    force: bool,
+    gone: Iterable[str] = (),
+    again: Callable[[Path], bool] = lambda folder: False,
 ) -> Iterator[Path]:
     """Holds the folder while its files are made; yields where to write them, from where they take their places.
 
@@ -29,17 +37,22 @@ def result_folder(
         force: replace an earlier result.
         gone: names of an earlier result that go where the new one does not have them: its page. They may be of
             another verb's result in the same folder, and so are replaced with `force` alone, too.
+        again: whether a result that is there is this command's own, and to be gone on with.
 
     Raises:
         ConfigError: no folder, a result is there already, or one of `inputs` would be overwritten.
         LockedError: another process works in the folder.
     """
     gone = tuple(gone)
-    _check(folder, names, gone, inputs, force)
+    try:
+        _check(folder, names, gone, inputs, force, again)
+    except ConfigError:
+        _tidy(folder)
+        raise
     there = folder.is_dir()
     try:
         with locked(folder / LOCK):
-            _check(folder, names, gone, inputs, force)
+            _check(folder, names, gone, inputs, force, again)
             remove_leftovers(folder)
             with replaced_together(folder, gone=gone) as place:
                 yield place
@@ -50,13 +63,21 @@ def result_folder(
                 folder.rmdir()
 
 
+def _tidy(folder: Path) -> None:
+    """Removes what a process that was killed when its result was whole has left beside it; a living one's stays."""
+    if (folder / LOCK).is_file() or (folder / UNFINISHED).is_file() or any(folder.glob(f"{TEMPORARY}*")):
+        with suppress(BayesinError), locked(folder / LOCK):
+            remove_leftovers(folder)
+            remove_fulfilled_mark(folder)
+
+
 def numbers_without_page(place: Path, draw: Callable[[], str]) -> tuple[str | None, BaseException | None]:
     """Draws the page of a result whose numbers are written; returns its name, or what went wrong.
 
     Numbers may have taken hours and do not wait for a page: where there is none, what was drawn of it goes, the
-    result is kept, and `tell_of_missing_page` raises the reason once it is.
+    result is kept with the numbers of the page, and `tell_of_missing_page` raises the reason once it is.
     """
-    before = {*place.rglob("*")}
+    before = {*place.rglob("*"), place / PAGE_NUMBERS}
     try:
         return draw(), None
     except (Exception, KeyboardInterrupt) as error:
@@ -72,7 +93,14 @@ def tell_of_missing_page(out: Output, failure: BaseException | None, remedy: str
         raise failure
 
 
-def _check(folder: Path, names: Sequence[str], gone: Sequence[str], inputs: Sequence[Path], force: bool) -> None:
+def _check(
+    folder: Path,
+    names: Sequence[str],
+    gone: Sequence[str],
+    inputs: Sequence[Path],
+    force: bool,
+    again: Callable[[Path], bool],
+) -> None:
     if folder.suffix == ".safetensors" or folder.is_file():
         raise ConfigError(f"--out {folder} must be a folder; the files in it get their names from bayesin")
     places = {name: folder / name for name in names}
@@ -82,5 +110,6 @@ def _check(folder: Path, names: Sequence[str], gone: Sequence[str], inputs: Sequ
     there = [name for name in (*names, *gone) if (folder / name).exists()]
     # All of the names are a result, whatever a mark says.
     complete = bool(there) and {*names} <= {*there}
-    if there and not force and (complete or not replaced_already(folder).issuperset(there)):
+    stands = complete or not replaced_already(folder).issuperset(there)
+    if there and not force and stands and not again(folder):
         raise ConfigError(f"{folder / there[0]} exists; choose another folder, or --force to replace it")

@@ -11,6 +11,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
@@ -71,7 +72,26 @@ def use_compilation_cache() -> Path | None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
     if find_spec("filelock") is not None:  # JAX cannot count without it, and warns at every entry
         jax.config.update("jax_compilation_cache_max_size", 2 << 30)  # the least recently used go first
+        _remove_half_programs(folder)
     return folder
+
+
+def _remove_half_programs(folder: Path) -> None:
+    """Removes programs without the time of their last use, which JAX writes behind them.
+
+    A process was killed in between, or the disk was full. JAX would keep no program any more, and say so at each.
+    """
+    import filelock
+
+    def halves() -> list[Path]:
+        return [path for path in folder.glob("*-cache") if not path.with_name(f"{path.name[:-6]}-atime").is_file()]
+
+    # Under JAX's own lock, or the program that a living process is just writing would be one of them.
+    with suppress(OSError, filelock.Timeout):
+        if halves():
+            with filelock.FileLock(folder / ".lockfile", timeout=0):
+                for path in halves():
+                    path.unlink(missing_ok=True)
 
 
 def use_one_thread() -> None:

@@ -67,7 +67,7 @@ def _of_several_units(similarities: Similarities, flat: FlatPerms) -> float:
     skip, total = unmoved(similarities.problem, flat), 0.0
     for pair in similarities.problem.features:
         if len(pair.layout.present) > 1:
-            moved = (gather(array, pair.layout, flat, skip) for array in pair.source)
+            moved = (gather(np.asarray(array), pair.layout, flat, skip) for array in pair.source)
             total += sum(map(inner_product, pair.target, moved))
     return total
 

@@ -670,7 +670,7 @@ def _behind_one_another(arrays: Sequence[np.ndarray]) -> np.ndarray:
 
 def squared_distance(first: np.ndarray, second: np.ndarray) -> float:
     """Returns Σ (a − b)², piece by piece: each summed by BLAS in its own precision, all of them in float64."""
-    first, second, total = first.reshape(-1), second.reshape(-1), 0.0
+    first, second, total = np.asarray(first).reshape(-1), np.asarray(second).reshape(-1), 0.0
     is_wide = first.dtype in WIDE and second.dtype in WIDE
     for start in range(0, first.size, CHUNK):
         part = slice(start, start + CHUNK)
@@ -681,14 +681,14 @@ def squared_distance(first: np.ndarray, second: np.ndarray) -> float:
 
 def inner_product(first: np.ndarray, second: np.ndarray) -> float:
     """Returns Σ a b in the same way."""
-    first, second = first.reshape(-1), second.reshape(-1)
+    first, second = (np.asarray(array).reshape(-1) for array in (first, second))
     parts = (slice(start, start + CHUNK) for start in range(0, first.size, CHUNK))
     return sum(float(widened(first[part]) @ widened(second[part])) for part in parts)
 
 
 def widened(array: np.ndarray) -> np.ndarray:
     """Returns the array in at least single precision, in which half precision is summed."""
-    return array if array.dtype in WIDE else array.astype(np.float32)
+    return np.asarray(array) if array.dtype in WIDE else array.astype(np.float32)
 
 
 @dataclass(frozen=True)

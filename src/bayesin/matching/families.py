@@ -21,12 +21,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from ..errors import SpecError
+from ..file_arrays import FileArray
 from ..symmetry import Layout, Perms, PermutationSpec, Signs, layouts
 
 FlatPerms = Mapping[str, np.ndarray]  # {unit: permutation of all that the axis counts}; see `twins.py` for signs
@@ -63,11 +64,13 @@ class Piece(NamedTuple):
     layout: Layout  # with one axis a unit; its groups are the names of units
     is_whole: bool  # whether it is all of the tensor, its axes in their order
 
-    def of(self, array: np.ndarray) -> np.ndarray:
-        """Returns the piece of an array; a view wherever numpy has one."""
+    def of(self, array: Any) -> Any:
+        """Returns the piece of an array; a view wherever numpy has one. One that lies in a file stays there."""
         if self.is_whole:
             shape = self.layout.shape
             return array if array.shape == shape else array.reshape(shape)
+        if isinstance(array, FileArray):
+            return array.seen_as(self.of, self.layout.shape)
         return self.source.factored(array)[self.index].transpose(self.order).reshape(self.layout.shape)
 
 

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from ..errors import ConfigError, PosteriorError
+from ..file_arrays import on_host
 from ..posteriors import Gaussian, Posterior, is_posterior
 from ..symmetry import Layout, Perms, PermutationSpec, Signs, gather, identity_groups, reordered
 from ..trees import OF_TORCH, Tree, flatten, of_torch
@@ -230,7 +231,7 @@ def objective_of_flat(problem: Problem, flat: FlatPerms) -> float:
             pair.target,
             pair.source
             if skip.issuperset(pair.layout.present)
-            else [gather(array, pair.layout, flat, skip) for array in pair.source],
+            else [gather(np.asarray(array), pair.layout, flat, skip) for array in pair.source],
         )
         for pair in _compared(problem)
     )
@@ -248,7 +249,7 @@ def objective_of_moved(problem: Problem, flat: FlatPerms, moved: Posterior | Tre
         return objective_of_flat(problem, flat)
     first = flatten(trees[0])
     leaves = [first.values(), *map(jax.tree.leaves, trees[1:])]
-    arrays_of = [dict(zip(first, map(np.asarray, each), strict=True)) for each in leaves]
+    arrays_of = [dict(zip(first, map(on_host, each), strict=True)) for each in leaves]
     if problem.left_out is not None:  # as below, in fewer calls
         return _of_groups(problem, flat) + squared_distances(
             [
@@ -283,8 +284,9 @@ def gain_of_units(problem: Problem, unit: str, flat: FlatPerms, new: np.ndarray)
     for pair in _compared(problem):
         for place in pair.layout.places(unit):
             part = tuple(array.take(moved, place) for array in pair.target)
+            source = [np.asarray(array) for array in pair.source]
             before, after = (
-                [gather(array.take(units[moved], place), pair.layout, flat, skip) for array in pair.source]
+                [gather(array.take(units[moved], place), pair.layout, flat, skip) for array in source]
                 for units in (flat[unit], new)
             )
             total += _cost(problem, [(part, before)]) - _cost(problem, [(part, after)])
@@ -319,7 +321,7 @@ def _host_arrays(posterior: Posterior | Tree, spec: PermutationSpec) -> list[Fla
     trees = (posterior.mean, posterior.std) if is_posterior(posterior) else (posterior,)
     first = _fitting(trees[0], spec)
     leaves = [first.values(), *map(jax.tree.leaves, trees[1:])]
-    return [dict(zip(first, map(np.asarray, each), strict=True)) for each in leaves]
+    return [dict(zip(first, map(on_host, each), strict=True)) for each in leaves]
 
 
 def _squares(target: list[Flat], source: list[Flat]) -> tuple[float, float, float] | None:
@@ -330,6 +332,7 @@ def _squares(target: list[Flat], source: list[Flat]) -> tuple[float, float, floa
     with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused
         for number, sides in enumerate(zip(target, source, strict=True)):
             for t, s in joined(zip(*(flat.values() for flat in sides), strict=True)):
+                t, s = np.asarray(t), np.asarray(s)  # one in a file is read once
                 if number == 1 and min(t.min(initial=0), s.min(initial=0)) < 0:  # stds
                     return None
                 ours += _square(t)

@@ -105,6 +105,7 @@ class Streamed(NamedTuple):
         for pair in self.pairs:
             place, axis = (pair.layout.groups.index(unit) for unit in (self.unit, self.other))
             for number, (target, source) in enumerate(zip(pair.target, pair.source, strict=True)):
+                target, source = np.asarray(target), np.asarray(source)
                 step, is_free = max(1, BLOCK * new.size // source.size), pair.keeps_constants(number, place)
                 for part in (places[at : at + step] for at in range(0, places.size, step)):
                     moved = widened(source.take(new[part], axis))
@@ -322,7 +323,9 @@ class Similarities:
                 groups = enumerate(pair.layout.groups)
                 perms = tuple(None if name is None or axis == place else flat[name] for axis, name in groups)
                 for number, (target, source) in enumerate(zip(pair.target, pair.source, strict=True)):
-                    ours, theirs = jax.device_put((target, source))  # while the product before it is computed
+                    ours, theirs = jax.device_put(
+                        (np.asarray(target), np.asarray(source))
+                    )  # while the product before it is computed
                     # Calls return before they are done: without waiting all tensors would be there at once.
                     jax.block_until_ready(total)
                     is_free = pair.keeps_constants(number, place)
@@ -428,11 +431,13 @@ def _add_gradient(total: np.ndarray, pair: TensorPair, place: int, flat: FlatPer
     if not others:
         for number, (target, source) in enumerate(zip(pair.target, pair.source, strict=True)):
             is_free = pair.keeps_constants(number, place)
-            _add_product(total, target[:, None], widened(source)[:, None], 0, is_free, work)
+            _add_product(total, np.asarray(target)[:, None], widened(source)[:, None], 0, is_free, work)
         return
     # Cut along the longest axis, even a step of one entry is as small a block as can be.
     longest = max(others, key=lambda axis: layout.shape[axis])
     for number, (target, source) in enumerate(zip(pair.target, pair.source, strict=True)):
+        # Of one in a file rows can be read alone; anything else, and what is gathered, is read once and whole.
+        target, source = target if longest == 0 else np.asarray(target), np.asarray(source)
         is_free = pair.keeps_constants(number, place)
         step = max(1, BLOCK * layout.shape[longest] // max(source.size, 1))
         for at in range(0, layout.shape[longest], step):

@@ -22,6 +22,7 @@ from .hub import Pulled as Pulled
 from .hub import Pushed as Pushed
 from .hub import pull as pull
 from .hub import push as push
+from .tensors import library_open as library_open
 from .tensors import read_header as read_header
 from .tensors import read_tensors as read_tensors
 from .tensors import write_tensors as write_tensors

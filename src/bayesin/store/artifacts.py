@@ -43,7 +43,7 @@ from ..posteriors import (
 from ..symmetry import Perms, PermutationSpec, Signs, move_one
 from ..trees import Tree, flatten, unflatten
 from .card import CARD, MARK, Scores, card
-from .tensors import BLOCK, CODE_OF, map_tensors, read_header, read_tensors, write_tensors
+from .tensors import BLOCK, CODE_OF, open_tensors, read_header, read_tensors, write_tensors
 
 POSTERIOR, ALIGNMENT, VERSION = "bayesin-posterior", "bayesin-alignment", 1
 PARTS = {
@@ -237,15 +237,19 @@ class _Moved:
         return np.asarray(self._move(), dtype)
 
 
-def load_posterior(path: Path | str, *, like: Tree | None = None, mapped: bool = False) -> Posterior | Tree:
+def load_posterior(
+    path: Path | str, *, like: Tree | None = None, mapped: bool = False, about: Description | None = None
+) -> Posterior | Tree:
     """Reads what `save_posterior` wrote: a posterior of any of our families, or the parameter tree of a point.
 
     Args:
         path: the file, or a folder, whose first posterior is meant.
         like: parameters of the model, arrays or shapes. The result then has the same tree type (lists and
             tuples included; otherwise nested dicts), and a file of another model is refused.
-        mapped: leave the arrays in the file, from where they are read when they are touched. For posteriors that are
-            larger than memory; nothing may shorten the file meanwhile. Their values are not looked at here.
+        mapped: leave the arrays in the file, from where they are read whenever they are used. For posteriors that are
+            larger than memory; a file that is changed meanwhile is refused then. Their values are not looked at here,
+            and `np.asarray` brings a leaf into memory, as JAX wants it.
+        about: what `describe` said of the file, where that is used too; another one that took its name is refused.
 
     Raises:
         ArtifactError: the file is missing, damaged, of another kind or version, or of another model.
@@ -258,8 +262,11 @@ def load_posterior(path: Path | str, *, like: Tree | None = None, mapped: bool =
         {'w': array([0., 0., 0.], dtype=float32)}
     """
     path = _file_of(path)
-    arrays, strings = map_tensors(path) if mapped else read_tensors(path)
+    arrays: dict[str, Any]
+    arrays, strings = open_tensors(path) if mapped else read_tensors(path)
     kind = _check_strings(path, strings, POSTERIOR)
+    if about is not None and (kind, _read_metadata(path, strings)) != (about.kind, about.metadata):
+        raise ArtifactError(f"{path} was replaced while it was read; run the same command again")
     parts = _split(path, arrays, kind)
     for name, value in () if mapped else arrays.items():
         wrong = _wrong_values(name, value)

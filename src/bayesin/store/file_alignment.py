@@ -1,8 +1,8 @@
 """Alignment of posteriors that are larger than memory, from file to file.
 
-Both files are mapped: the search reads tensors a block at a time where they stand, in the precision that they have,
-and the moved source is written a tensor at a time. What stays in memory is similarities, (units × units) for the
-widest group, and one tensor; what the system keeps of the files beside that it can drop.
+The search reads tensors one at a time, in the precision that they have, and the moved source is written a tensor at
+a time. What stays in memory is similarities, (units × units) for the widest group, and one tensor of either file. A
+file that somebody changes meanwhile is refused by name.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from ..posteriors import Posterior
 from ..randomness import PRNGKey
 from ..symmetry import Perms, PermutationSpec, Signs
 from ..trees import Tree
-from .artifacts import describe, load_posterior, save_permuted
+from .artifacts import Description, describe, load_posterior, save_permuted
 
 
 def align_files(
@@ -26,6 +26,7 @@ def align_files(
     key: PRNGKey,
     spec: PermutationSpec | None = None,
     metadata: Mapping[str, Any] | None = None,
+    about: Description | None = None,
     **options: Any,
 ) -> Alignment:
     """Aligns the posterior in one file to that in another and writes it, moved, to a third.
@@ -37,6 +38,7 @@ def align_files(
         key: as in `align`.
         spec: which axes move together; by default what the source's file says.
         metadata: what the new file says of itself; by default what the source says.
+        about: what `describe` said of the source, where `metadata` come from it.
         options: the other arguments of `align`.
 
     Returns:
@@ -44,7 +46,7 @@ def align_files(
 
     Raises:
         ConfigError: no spec is given and the source has none.
-        ArtifactError: a file that is missing, damaged, or no posterior of bayesin.
+        ArtifactError: a file that is missing, damaged, changed meanwhile, or no posterior of bayesin.
 
     Example:
         >>> import tempfile
@@ -59,7 +61,7 @@ def align_files(
         ...     found.perms["g0"].tolist(), found.posterior["w1"].ravel().tolist()
         ([1, 2, 0], [1.0, 5.0, 9.0])
     """
-    about = describe(source)
+    about = describe(source) if about is None else about
     known = about.spec if spec is None else spec
     if known is None:
         raise ConfigError(f"{source} holds no permutation spec; pass spec, as discover finds it")
@@ -69,5 +71,5 @@ def align_files(
         save_permuted(out, posterior, spec, perms, signs=signs, metadata=described)
         return load_posterior(out, mapped=True)
 
-    ours, theirs = (load_posterior(path, mapped=True) for path in (target, source))
+    ours, theirs = load_posterior(target, mapped=True), load_posterior(source, mapped=True, about=about)
     return align(ours, theirs, known, key=key, move=move, **options)

@@ -8,7 +8,6 @@ taken as zeros) in the header, so that a flipped bit is an error and never anoth
 """
 
 import math
-import mmap
 import os
 import zlib
 from collections.abc import Iterator, Mapping
@@ -22,6 +21,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from ..errors import ArtifactError, first_line
+from ..file_arrays import FileArray, SteadyFile
 from ..files import open_file, write_with
 from ..json_files import json_text, parse_json
 
@@ -89,19 +89,19 @@ def read_tensors(path: Path | str) -> tuple[dict[str, np.ndarray], dict[str, str
     return {name: arrays[name] for name in header.entries}, header.metadata
 
 
-def map_tensors(path: Path | str) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """The same for files larger than memory: the file is checked a tensor at a time, then read where it is touched.
+def open_tensors(path: Path | str) -> tuple[dict[str, FileArray], dict[str, str]]:
+    """The same for files larger than memory: the file is checked a tensor at a time, then read where it is used.
 
-    What was read counts as memory of the process, but the system may drop it at any time. Until the arrays are gone
-    nothing may shorten the file, which would end the process; replacing it, as `write_tensors` does, is safe.
+    Where somebody changes the file while the arrays are in use, whatever reads them next raises `ArtifactError`;
+    replacing it, as `write_tensors` does, leaves them what they were.
     """
     with _opened(path) as (header, opened, file):
+        steady = SteadyFile(path, file)
         order = [name for name, _ in _checked(path, header, opened)]
-        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        steady.check()
     arrays, at = {}, len(header.raw)
     for name in order:
-        dtype, shape = header.entries[name]
-        arrays[name] = np.ndarray(shape, dtype, content, at)
+        arrays[name] = FileArray(steady, at, *header.entries[name])
         at += arrays[name].nbytes
     return {name: arrays[name] for name in header.entries}, header.metadata
 
@@ -110,6 +110,15 @@ def read_header(path: Path | str) -> Header:
     """Reads names, shapes and strings without the arrays; their checksum is not verified."""
     with _opened(path) as (header, _, _):
         return header
+
+
+def library_open(path: Path | str, file: BinaryIO) -> Any:
+    """What the safetensors library has of an open file: the same file where another has taken its name meanwhile.
+
+    It reads without mmap, under which a file that became shorter would end the process.
+    """
+    same = f"/dev/fd/{file.fileno()}"
+    return safe_open(same if os.path.exists(same) else path, "np", backend="pread")
 
 
 def _checked(path: Path | str, header: Header, opened: Any) -> Iterator[tuple[str, np.ndarray]]:
@@ -134,10 +143,7 @@ def _opened(path: Path | str) -> Iterator[tuple[Header, Any, BinaryIO]]:
     with open_file(path) as file:
         try:
             header = _read_header(path, file)
-            # The same file even where another has taken its name meanwhile. Without mmap, under which a file
-            # that became shorter would end the process.
-            same = f"/dev/fd/{file.fileno()}"
-            with safe_open(same if os.path.exists(same) else path, "np", backend="pread") as opened:
+            with library_open(path, file) as opened:
                 yield header, opened, file
         except OSError as error:
             raise ArtifactError(f"cannot read {path}: {error.strerror or error}") from None

@@ -5,6 +5,7 @@ from .barrier_report import with_plane as with_plane
 from .barrier_report import write_barrier_report as write_barrier_report
 from .compact_report import PREDICTIONS as PREDICTIONS
 from .compact_report import CompactReport as CompactReport
+from .compact_report import draw_compact_page as draw_compact_page
 from .compact_report import write_compact_report as write_compact_report
 from .demo_report import write_demo_report as write_demo_report
 from .document import BARRIER_FORMAT as BARRIER_FORMAT
@@ -21,6 +22,7 @@ from .figures import barrier_figure as barrier_figure
 from .figures import page_files as page_files
 from .figures import save as save
 from .figures import style as style
+from .page import page_of as page_of
 from .page import publish as publish
 from .page import render as render
 from .page import write_page as write_page

@@ -10,10 +10,10 @@ from ...evaluation import Predictive
 from ...inference import ChainDiagnostics
 from ...symmetry import PermutationSpec
 from ..runs import mixing_numbers, mixing_table, provenance
-from .document import card, percent, run_section
+from .document import card, percent, read_report, run_section
 from .evaluation_report import evaluation_section
 from .figures import compact_figure
-from .page import publish
+from .page import page_of, write_numbers
 from .sections import marginal, posterior_section, std_histograms
 
 PREDICTIONS = {
@@ -56,7 +56,7 @@ class CompactReport:
 
 
 def write_compact_report(folder: Path | str, report: CompactReport, files: Mapping[str, str]) -> Path:
-    """Writes the print figure, `report.json` and `report.html` into a folder; returns the page.
+    """Writes `report.json`, then the print figure and `report.html`, into a folder; returns the page.
 
     Args:
         folder: where they go; `files` are looked for there.
@@ -76,7 +76,6 @@ def write_compact_report(folder: Path | str, report: CompactReport, files: Mappi
     stds = std_histograms(tuple(posteriors), ("naive", "aligned"), tuple(posteriors.values()))
     if stds is not None:
         section["stds"] = stds | {"says": STDS}
-    compact_figure(section, Path(folder) / "figures" / "compact")
     written = {
         "report.json": "every number on this page",
         "figures/compact.pdf": "both plots for print (also .svg, .png and .json)",
@@ -91,7 +90,14 @@ def write_compact_report(folder: Path | str, report: CompactReport, files: Mappi
         "tables": [_chains(report.compacted.mixing)] if report.compacted.mixing is not None else [],
         "run": run_section(report.config, provenance(), report.seconds),
     }
-    return publish(folder, sections, {**files, **written})
+    write_numbers(folder, sections, {**files, **written})
+    return draw_compact_page(folder)
+
+
+def draw_compact_page(folder: Path | str) -> Path:
+    """Draws the figure and the page of a folder from its `report.json`."""
+    compact_figure(read_report(folder)["compact"], Path(folder) / "figures" / "compact")
+    return page_of(folder)
 
 
 def _title(report: CompactReport) -> str:

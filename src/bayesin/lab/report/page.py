@@ -75,11 +75,21 @@ def publish(folder: Path | str, report: Mapping[str, Any], files: Mapping[str, s
         report: the sections.
         files: files of the folder that the page links to, with a word on each.
     """
-    folder = Path(folder)
+    write_numbers(folder, report, files)
+    return page_of(folder)
+
+
+def write_numbers(folder: Path | str, report: Mapping[str, Any], files: Mapping[str, str]) -> Path:
+    """Writes `report.json` alone, from which `page_of` makes the page whenever it is wanted."""
     linked = [{"name": name, "bytes": 0, "says": says} for name, says in files.items()]
-    written = write_report(folder, {**report, "files": linked})
+    return write_report(Path(folder), {**report, "files": linked})
+
+
+def page_of(folder: Path | str) -> Path:
+    """Writes `report.html` from the `report.json` beside it; returns the latter where plotly is missing."""
+    folder = Path(folder)
     if importlib.util.find_spec("plotly") is None:
-        return written
+        return folder / "report.json"
     return write_page(folder / "report.html", [folder])
 
 

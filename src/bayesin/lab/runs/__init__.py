@@ -35,6 +35,7 @@ from .posterior_files import discover_and_verify as discover_and_verify
 from .posterior_files import doubts_about_data as doubts_about_data
 from .posterior_files import example_inputs as example_inputs
 from .posterior_files import find_posterior as find_posterior
+from .posterior_files import foldable_files as foldable_files
 from .posterior_files import likelihood_of_file as likelihood_of_file
 from .posterior_files import model_of as model_of
 from .posterior_files import read_foldable as read_foldable

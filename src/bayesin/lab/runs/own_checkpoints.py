@@ -12,14 +12,14 @@ from typing import Any
 
 import jax
 import numpy as np
-from safetensors import safe_open
-from safetensors.numpy import load_file
 
 from ...data import Dataset, npz_shapes, read_npz
 from ...errors import ArtifactError, ConfigError, did_you_mean, first_line
+from ...file_arrays import SteadyFile
+from ...files import open_file
 from ...inputs import take
 from ...jaxprs import output_shapes
-from ...store import describe
+from ...store import describe, library_open
 from ...trees import Tree, flatten, is_float, unflatten
 from .own_model import own_model
 from .pairs import PosteriorPair
@@ -74,9 +74,7 @@ def read_checkpoint(path: Path | str, like: Tree) -> Tree:
             f"{path} is pickled, which may run code; {WANTED}, as safetensors.torch.save_file makes it"
         )
     try:
-        shapes = npz_shapes(path) if path.suffix == ".npz" else _shapes(path)
-        names = _names(path, shapes, wanted)  # before anything is read: a small file may promise gigabytes
-        arrays = read_npz(path, names=None) if path.suffix == ".npz" else load_file(path)
+        arrays, names = _read_npz(path, wanted) if path.suffix == ".npz" else _read_safetensors(path, wanted)
     except ArtifactError:
         raise
     except Exception as error:  # of two libraries, for files that may hold anything
@@ -86,9 +84,26 @@ def read_checkpoint(path: Path | str, like: Tree) -> Tree:
     )
 
 
-def _shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    with safe_open(path, "np") as file:
-        return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118, no mapping
+# Names are compared before anything is read: a small file may promise gigabytes.
+
+
+def _read_npz(path: Path, wanted: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    names = _names(path, npz_shapes(path), wanted)
+    arrays = read_npz(path, names=None)
+    if _names(path, {name: array.shape for name, array in arrays.items()}, wanted) != names:
+        raise ArtifactError(f"{path} was changed while it was read; run the same command again")
+    return arrays, names
+
+
+def _read_safetensors(path: Path, wanted: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    with open_file(path) as file:
+        steady = SteadyFile(path, file)
+        with library_open(path, file) as opened:
+            shapes = {name: tuple(opened.get_slice(name).get_shape()) for name in opened.offset_keys()}
+            names = _names(path, shapes, wanted)
+            arrays = {name: opened.get_tensor(name) for name in names.values()}
+        steady.check()  # such files have no checksum
+    return arrays, names
 
 
 def _names(path: Path, shapes: Mapping[str, tuple[int, ...]], wanted: Mapping[str, Any]) -> dict[str, str]:

@@ -147,7 +147,7 @@ def find_posterior(text: str) -> PosteriorFile:
 def read_posterior(file: PosteriorFile, model: Model | None) -> Any:
     """Reads the posterior; a sample set gives its chosen member. A file of another model is refused."""
     like = None if model is None else output_shapes(model.init, jax.random.key(0))
-    posterior = load_posterior(file.path, like=like)
+    posterior = load_posterior(file.path, like=like, about=file.description)
     if not isinstance(posterior, Samples):
         return posterior
     if file.member is None:
@@ -174,15 +174,20 @@ def likelihood_of_file(file: PosteriorFile, data: Dataset) -> Likelihood:
     return Normal(float(noise))
 
 
+def foldable_files(file: PosteriorFile) -> list[Path]:
+    """The files that `read_foldable` reads: all Gaussians of a run, else the one."""
+    if file.description.kind in GAUSSIANS and "#" not in file.text and file.path.name == "posterior-0.safetensors":
+        count = len(list(file.path.parent.glob("posterior-*.safetensors")))
+        return [file.path.with_name(f"posterior-{number}.safetensors") for number in range(count)]
+    return [file.path]
+
+
 def read_foldable(file: PosteriorFile, model: Model | None) -> Samples | list[Any]:
     """Reads what `compact` folds: a set of samples, or all Gaussians of a run. A file of another model is refused."""
     like = None if model is None else output_shapes(model.init, jax.random.key(0))
-    if file.description.kind in GAUSSIANS and "#" not in file.text and file.path.name == "posterior-0.safetensors":
-        count = len(list(file.path.parent.glob("posterior-*.safetensors")))
-        if count > 1:
-            names = (file.path.with_name(f"posterior-{number}.safetensors") for number in range(count))
-            return [load_posterior(name, like=like) for name in names]
-    samples = load_posterior(file.path, like=like)
+    if len(paths := foldable_files(file)) > 1:
+        return [load_posterior(path, like=like) for path in paths]
+    samples = load_posterior(file.path, like=like, about=file.description)
     if not isinstance(samples, Samples) or file.member is not None:
         raise ConfigError(
             f"{file.text} is one posterior; compact folds many: an ensemble, an HMC run, a stack, several members"

@@ -125,6 +125,7 @@ def run(
             fit = _fit(config, folder, model, data, on_progress)
             return _finish(config, folder, data, model, fit, record, tell)
         except (Exception, KeyboardInterrupt) as error:
+            _check_there(folder)  # a record alone would be no run
             if isinstance(error, TrainingError) and error.trace is not None:
                 write_metrics(folder, trace_rows(error.trace))
             stopped = isinstance(error, KeyboardInterrupt)
@@ -231,6 +232,7 @@ def _fit(config: RunConfig, folder: Path, model: Model, data: Dataset, on_progre
 
     def told(progress: Progress) -> None:
         nonlocal started
+        _check_there(folder)
         if not started:  # a resumed run may have lines from after its checkpoint
             write_metrics(folder, progress.rows)
         elif not progress.resumed:
@@ -287,6 +289,12 @@ def _remove_overtaken(shared: Path, held: Sequence[str]) -> None:
         with suppress(ArtifactError):
             if other != shared and set(held) & set(read_json(other / MEMBERS, [str])):
                 remove_folder(other)
+
+
+def _check_there(folder: Path) -> None:
+    """Raises where somebody has moved or removed the folder, before anything is written in its place."""
+    if not (folder / "config.json").is_file():
+        raise ArtifactError(f"{folder} was moved or removed while its run went on")
 
 
 def _check_folder(config: RunConfig, folder: Path) -> None:
