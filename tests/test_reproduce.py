@@ -129,7 +129,7 @@ def few(monkeypatch, svg_alone):
     less = {"members": 2, "samples": 8, "train_samples": 4, "changes": (("epochs", 15), ("batch", 100))}
     small = replace(variational_pairs.SIZES["smoke"], **less)
     monkeypatch.setitem(variational_pairs.SIZES, "smoke", small)
-    monkeypatch.setitem(variational_pairs.MLP_WIDTHS, "smoke", (0.5, 1))
+    monkeypatch.setitem(variational_pairs.MLP_WIDTHS, "smoke", (1, 2))  # those of `cifar100`
     for name, value in {"SHRINKING": (0.5, 1.0), "CHOSEN_ON": 200, "CHOSEN_WITH": 10}.items():
         monkeypatch.setattr(table1, name, value)
         monkeypatch.setattr(held_out, name, value)
