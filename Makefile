@@ -8,6 +8,10 @@ COUNT ?= 100
 QUICK := $(addprefix tests/test_, imports.py api.py files.py data_arrays.py spec.py discover_rules.py verify.py posteriors.py \
   align.py ensemble.py hmc.py marginal.py barrier.py metrics.py compact.py store.py campaign_status.py cli_main.py)
 
+# Pyright computes on one core for most of a minute: beside the tests, so that the other one is not idle. Either may fail.
+tested_beside_types = $(BIN)/pyright & types=$$!; \
+  $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(1); tests=$$?; wait $$types && exit $$tests
+
 .PHONY: demo test test-torch check torture bench docs docs-versions format clean help
 
 help:  ## list the targets
@@ -19,8 +23,7 @@ demo: .venv/.runtime  ## two posteriors on embedded digits, the barrier, the ali
 test: .venv/.dev  ## every test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+	$(call tested_beside_types,)
 
 test-torch: .venv/.torch  ## networks of PyTorch and its libraries; installs torch, torchvision, timm, transformers
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests/pytorch tests/test_torch.py src/bayesin/models/torch.py \
@@ -30,8 +33,7 @@ test-torch: .venv/.torch  ## networks of PyTorch and its libraries; installs tor
 check: .venv/.dev  ## lint, types and a quick test of every stage, in about ninety seconds
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not slow" $(QUICK)
+	$(call tested_beside_types,-m "not slow" $(QUICK))
 
 torture: .venv/.dev  ## kills, full disks, bad files, load: the table of faults (COUNT=10 for a tenth of the tries)
 	-$(PIP) install --quiet --constraint constraints.txt --editable '.[torture]'

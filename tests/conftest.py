@@ -1,6 +1,7 @@
 """What all tests share: one cache of compiled programs, strict promotion, and the real data sets this machine has."""
 
 import fcntl
+import gc
 import os
 import shutil
 import subprocess
@@ -31,6 +32,7 @@ def pytest_configure(config):
 
     A session leaves them to the next in pytest's own cache; the user's cache of `bayesin` is left alone.
     """
+    gc.set_threshold(20_000, 20, 20)  # tracing makes objects by the thousand, and keeps most of them
     given = os.environ.get("XLA_FLAGS", "")
     if FLAGS not in given and not AS_SHIPPED:  # XLA reads them with the first program, as do processes of tests
         os.environ["XLA_FLAGS"] = f"{FLAGS} {given}"
@@ -50,11 +52,15 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Tests marked `as_shipped` run where programs are compiled so, and nothing else does there."""
+    """Tests marked `as_shipped` run where programs are compiled so, and nothing else does there.
+
+    Files that compile with all optimisations go first: what they compiled is forgotten once, not after each of them.
+    """
     elsewhere = [item for item in items if (item.get_closest_marker("as_shipped") is not None) != AS_SHIPPED]
     if elsewhere:
         config.hook.pytest_deselected(items=elsewhere)
         items[:] = [item for item in items if item not in elsewhere]
+    items.sort(key=lambda item: not item.path.name.startswith(TRAINING))
 
 
 @pytest.fixture(autouse=True)
@@ -79,9 +85,32 @@ def _quickly_compiled(request):
     """
     quickly = not (AS_SHIPPED or request.path.name.startswith(TRAINING))
     if os.environ.get("JAX_DISABLE_MOST_OPTIMIZATIONS") != str(int(quickly)):
+        gc.unfreeze()
         jax.clear_caches()
         os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = str(int(quickly))
         jax.config.update("jax_disable_most_optimizations", quickly)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _kept_is_not_searched_again(_quickly_compiled):
+    """What a file leaves behind, millions of objects in JAX's caches in the end, is not searched for garbage again.
+
+    Each full collection would look at all of it: a second at the end of a session, over and over.
+    """
+    gc.collect()  # what is frozen stays for good, so that garbage goes first
+    gc.freeze()
+
+
+@pytest.fixture
+def svg_alone(monkeypatch):
+    """Figures that nobody looks at are drawn in one format of three: the PDF alone takes as long as the other two.
+
+    All three are drawn for every kind of figure where figures are tested (test_report_figures.py, test_demo.py,
+    test_cli_compact.py, test_reproduce_files.py).
+    """
+    from bayesin.lab.report import figures
+
+    monkeypatch.setattr(figures.save, "__defaults__", (("svg",),))
 
 
 @pytest.fixture(scope="session")

@@ -152,6 +152,7 @@ def test_a_signal_after_the_result_is_whole_says_so(tmp_path, monkeypatch, capsy
     assert (tmp_path / "out" / "one").read_text() == "late"
 
 
+@pytest.mark.usefixtures("svg_alone")
 def test_verbs_over_and_over_leave_no_programs_and_no_traces_behind(tmp_path):
     """A cycle of all verbs once left 120 records in JAX's caches; SWAG and SG-MCMC left a compiled program."""
     work = soak._Work(tmp_path / "work")

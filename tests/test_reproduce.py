@@ -124,10 +124,12 @@ def shared_runs(tmp_path_factory):
 
 
 @pytest.fixture
-def few(monkeypatch):
-    """Scale smoke with one pair of every setting, and trained for less: every step of a figure, in half the time."""
-    small = replace(variational_pairs.SIZES["smoke"], members=2, changes=(("epochs", 25), ("batch", 100)))
+def few(monkeypatch, svg_alone):
+    """Scale smoke with one pair of every setting, two widths, few draws and epochs: every step of a figure."""
+    less = {"members": 2, "samples": 8, "train_samples": 4, "changes": (("epochs", 15), ("batch", 100))}
+    small = replace(variational_pairs.SIZES["smoke"], **less)
     monkeypatch.setitem(variational_pairs.SIZES, "smoke", small)
+    monkeypatch.setitem(variational_pairs.MLP_WIDTHS, "smoke", (1, 2))  # those of `cifar100`
     for name, value in {"SHRINKING": (0.5, 1.0), "CHOSEN_ON": 200, "CHOSEN_WITH": 10}.items():
         monkeypatch.setattr(table1, name, value)
         monkeypatch.setattr(held_out, name, value)

@@ -69,6 +69,13 @@ def test_the_slider_moves_the_numbers(browser, path):
     assert browser.problems == []
 
 
+def test_the_curves_stand_beside_the_headline(browser, path):
+    page = browser.keep(path)
+    page.evaluate("scrollTo(0, 0)")
+    box = page.locator('[data-plot="hero"]').bounding_box()
+    assert box["x"] > 640 and box["y"] + box["height"] <= 800
+
+
 def test_play_walks_to_the_end_and_stops(browser, path):
     page = browser.keep(path)
     page.locator("#tau").evaluate("node => { node.value = 16; node.dispatchEvent(new Event('input')); }")
@@ -138,12 +145,6 @@ def test_the_matching_plays_sweep_by_sweep(browser, path):
     assert page.locator("#sweep").input_value() == "1"
     page.emulate_media(reduced_motion="no-preference")
     assert browser.problems == []
-
-
-def test_the_curves_stand_beside_the_headline(browser, path):
-    page = browser.open(path, width=1280, height=800)
-    box = page.locator('[data-plot="hero"]').bounding_box()
-    assert box["x"] > 640 and box["y"] + box["height"] <= 800
 
 
 def test_on_a_phone_nothing_is_cut_or_covered(browser, path):
@@ -271,9 +272,11 @@ def test_whatever_passes_the_check_can_be_shown(browser, tmp_path):
             folders.append(tmp_path / str(number))
         except ArtifactError:
             continue
-    assert len(folders) >= 5
-    page = browser.open(write_page(tmp_path / "all.html", folders[:10]))
-    for number in range(len(folders[:10])):
+        if len(folders) == 6:
+            break
+    assert len(folders) == 6
+    page = browser.open(write_page(tmp_path / "all.html", folders))
+    for number in range(6):
         page.locator("#which").select_option(str(number))
         page.wait_for_timeout(100)
         assert browser.problems == [], folders[number]

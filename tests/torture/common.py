@@ -1,5 +1,6 @@
 """What all faults share: the tally, verbs in processes that can be killed, and what a folder holds."""
 
+import gc
 import importlib
 import json
 import os
@@ -96,6 +97,8 @@ def import_everything() -> None:
         if not module.name.endswith("__main__"):
             with suppress(ImportError):  # an adapter of a library that is not here
                 importlib.import_module(module.name)
+    gc.collect()
+    gc.freeze()  # forks would search all of it for garbage, and copy the pages on which they note it
 
 
 def in_forks(work: Mapping[str, Callable[[], list[Tally]]], scratch: Path, jobs: int) -> Iterator[tuple[str, Rows]]:
