@@ -12,6 +12,7 @@ MEASURED = README.parent / "results" / "numbers" / "remedies.json"
 ROWS = {
     "MNIST, MLP 3×512, converged": ("mnist", "mlp", 512, None),
     "CIFAR-10, ResNet20, LayerNorm, 32 features": ("cifar10", "resnet20", 32, "layernorm"),
+    "CIFAR-10, ResNet20, LayerNorm, 64 features": ("cifar10", "resnet20", 64, "layernorm", "accurate"),
     "CIFAR-10, ResNet20, FRN, 32 features": ("cifar10", "resnet20", 32, "frn"),
     "CIFAR-10, vision transformer, 128 units": ("cifar10", "vit", 128, None),
 }
@@ -49,7 +50,8 @@ def test_the_table_of_results_holds_what_was_measured():
 
 def _network_of(record: Mapping) -> tuple:
     config = record["settings"]["config"]
-    return (config["data"]["name"], *(config["model"].get(part) for part in ("name", "width", "norm")))
+    parts = (config["model"].get(part) for part in ("name", "width", "norm"))
+    return (config["data"]["name"], *parts, *(["accurate"] if config["training"]["initial_std"] == 0.003 else []))
 
 
 def _mean(pairs: list, matching: str, path: str) -> tuple[float, float] | None:
