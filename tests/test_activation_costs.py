@@ -9,6 +9,7 @@ import networks
 from architectures import ARCHITECTURES
 from bayesin import Gaussian, align, align_many, compose, costs, discover, invert, permute
 from bayesin.errors import ConfigError, DataError, ModelError
+from bayesin.jaxprs import unrolled
 from bayesin.matching.incoming import incoming_moments, weighted
 from bayesin.symmetry import find_sites
 from matching_problems import all_perms, assert_same_perms
@@ -160,6 +161,56 @@ def test_a_state_is_compared_in_every_turn_of_its_loop(make):
     np.testing.assert_allclose(found[0].history, found[1].history, rtol=1e-4)
     last = align(*draws, spec, key=KEY, cost=costs.Activations(lambda p, x: in_a_loop(p, x[:, -1:]), x))
     assert (last.perms["g0"] != found[0].perms["g0"]).any()  # the last turn alone says something else
+
+
+def stack_of_layers(params, x):
+    """A residual stream through layers that lie in one array, and whose units have an order each."""
+
+    def layer(stream, own):
+        return stream + jax.nn.relu(stream @ own["up"] + own["bias"]) @ own["down"], None
+
+    return jax.lax.scan(layer, x @ params["embed"], params["layers"])[0] @ params["out"]
+
+
+def layer_after_layer(params, x):
+    stream = x @ params["embed"]
+    for own in params["layers"]:
+        stream = stream + jax.nn.relu(stream @ own["up"] + own["bias"]) @ own["down"]
+    return stream @ params["out"]
+
+
+def layers_problem():
+    rng = np.random.default_rng(1)
+    shapes = {"up": (3, 6, 8), "bias": (3, 8), "down": (3, 8, 6)}
+    draw = lambda shape: rng.normal(size=shape).astype(np.float32) / 2  # noqa: E731
+    target, source = (
+        {"embed": draw((4, 6)), "layers": {n: draw(shape) for n, shape in shapes.items()}, "out": draw((6, 2))}
+        for _ in range(2)
+    )
+    return target, source, draw((50, 4))
+
+
+@pytest.mark.parametrize("make", [costs.Activations, costs.Incoming])
+def test_units_of_scanned_layers_are_compared_layer_by_layer(make):
+    *pair, x = layers_problem()
+    apart = [q | {"layers": [{n: leaf[i] for n, leaf in q["layers"].items()} for i in range(3)]} for q in pair]
+    spec, written_out = discover(stack_of_layers, pair[0], x[:2]), discover(layer_after_layer, apart[0], x[:2])
+    found = align(*pair, spec, key=KEY, cost=make(stack_of_layers, x))
+    wanted = align(*apart, written_out, key=KEY, cost=make(layer_after_layer, x))
+    assert spec.sizes == {"g0": 6, "g1": 8} and written_out.sizes == {"g0": 6, "g1": 8, "g2": 8, "g3": 8}
+    np.testing.assert_array_equal(found.perms["g1"], [wanted.perms[f"g{i}"] for i in (1, 2, 3)])
+    np.testing.assert_array_equal(found.perms["g0"], wanted.perms["g0"])
+    np.testing.assert_allclose(found.history[-1], wanted.history[-1], rtol=1e-4)
+
+
+def test_a_stack_of_layers_that_was_shuffled_is_found_by_activations_alone():
+    target, _, x = layers_problem()
+    spec = discover(stack_of_layers, target, x[:2])
+    planted = spec.random(jax.random.key(4))
+    found = align(target, permute(target, spec, planted), spec, key=KEY, cost=costs.Activations(stack_of_layers, x))
+    assert_same_perms(found.perms, {group: np.argsort(perm, -1) for group, perm in planted.items()})
+    with pytest.raises(ModelError, match="'g1' has units of its own in every layer of a stack"):
+        find_sites(unrolled(stack_of_layers, target, x), target, x, spec).joined.values(target, x)
 
 
 def test_heads_are_found_by_their_scores_and_their_units_by_what_each_head_computes():

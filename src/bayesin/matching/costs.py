@@ -43,7 +43,7 @@ from ..posteriors import Posterior, is_posterior
 from ..randomness import PRNGKey
 from ..symmetry import Apply, PermutationSpec, find_sites
 from ..trees import Flat, Tree, flatten
-from .activation_similarity import correlated, cross_moments, draws_of
+from .activation_similarity import CrossMoments, correlated, cross_moments, draws_of
 from .incoming import incoming_moments, weighted
 
 KEPT_BYTES = 8 << 30  # that units × units matrices of all pairs of many networks may take
@@ -258,33 +258,51 @@ class Activations:
                 "take fewer, or match each to one reference"
             )
         moments = cross_moments(sites, draws, some_inputs(self.x))
-        parities = {group: [(at, sites.sites[at].parity) for at in sites.of(group)] for group in spec.sizes}
-        known = {group: [(at, p) for at, p in of if p is not None] for group, of in parities.items()}
+        known = {
+            group: [(at, (site.layer, site.parity)) for at in sites.of(group) if (site := sites.sites[at]).parity]
+            for group in spec.sizes
+        }
         return {
             pair: {
-                group: self._of_group([(of_sites[at], parity) for at, parity in here], spec.perm_shape(group))
+                group: self._of_group([(of_sites[at], *where) for at, where in here], spec.perm_shape(group))
                 for group, here in known.items()
                 if here
             }
             for pair, of_sites in moments.items()
         }
 
-    def _of_group(self, moments: list[tuple[Any, int]], units: tuple[int, ...]) -> GroupSimilarity:
-        """The sum over sites; of units that change their sign, with that of every site."""
+    def _of_group(
+        self, moments: list[tuple[CrossMoments, tuple[int, ...], int]], shape: tuple[int, ...]
+    ) -> GroupSimilarity:
+        """The sum over sites; in a stack, over those of each layer."""
+        stack, units = np.split(np.array(shape), [len(moments[0][1])])
+        layers = [
+            self._of_layer([(part, parity) for part, of, parity in moments if of == layer], tuple(units))
+            for layer in np.ndindex(*stack)
+        ]
+        as_they_are, flipped, constants = zip(*layers, strict=True)
+        shape = (*stack, *as_they_are[0].shape)
+        return GroupSimilarity(np.stack(as_they_are).reshape(shape), sum(constants), np.stack(flipped).reshape(shape))
+
+    def _of_layer(
+        self, moments: list[tuple[CrossMoments, int]], units: tuple[int, ...]
+    ) -> tuple[np.ndarray, np.ndarray, float]:
+        """The sum of units as they are, that of units that change their sign with what a site does, the constant."""
         if self.compare == "correlation":
             each = [(correlated(part), parity) for part, parity in moments]
             constant = 2.0 * len(moments) * math.prod(units)
         else:
             each = [(part.covariance, parity) for part, parity in moments]
             constant = sum(float(variance.sum()) for part, _ in moments for variance in part.variances)
+        nothing = np.zeros((math.prod(units),) * 2)  # where a layer shows nowhere
         # From (units of all heads, the same) to (heads, heads, units, units).
         outer = len(units) - 1
         order = [*range(outer), *range(outer + 1, 2 * outer + 1), outer, 2 * outer + 1]
         as_they_are, flipped = (
-            np.asarray(sum(matrix * parity**turned for matrix, parity in each)).reshape(*units, *units)
+            sum((matrix * parity**turned for matrix, parity in each), nothing).reshape(*units, *units)
             for turned in (0, 1)
         )
-        return GroupSimilarity(as_they_are.transpose(order), constant, flipped.transpose(order))
+        return as_they_are.transpose(order), flipped.transpose(order), constant
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,7 +25,7 @@ from ..jaxprs import Apply, evaluate, follow, hashable
 from ..trees import Flat, Tree, flatten
 from .activation_similarity import CHUNK_BYTES
 
-MOVING = ("reshape", "transpose", "squeeze", "copy", "expand_dims")  # what leaves every number what it is
+MOVING = ("reshape", "transpose", "squeeze", "copy", "expand_dims", "slice")  # what leaves every number what it is
 
 
 class Contraction(NamedTuple):

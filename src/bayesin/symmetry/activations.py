@@ -61,13 +61,15 @@ NON_LINEAR += ("select_n", "gt", "ge", "lt", "le")  # a leaky rectifier chooses
 class Site(NamedTuple):
     """A value, and the axes along which its units are counted, each by one group.
 
-    The units of an indexed group are those of each of its outer groups, whose axes come first.
+    The units of an indexed group are those of each of its outer groups, whose axes come first. Where an outer factor
+    is fixed, as the layers of a scan are, a site is of one of them.
     """
 
     number: int  # of the value in the order of evaluation
     groups: tuple[str, ...]
     axes: tuple[int, ...]
     parity: int | None = 1  # what the sign of a unit multiplies its values by: 1 or −1; None where neither is so
+    layer: tuple[int, ...] = ()  # the place in each fixed outer factor of the last group
 
 
 class Sites:
@@ -79,7 +81,13 @@ class Sites:
 
     @property
     def joined(self) -> "Sites":
-        """The sites with all groups of one value together: heads, and the units inside each."""
+        """The sites with all groups of one value together: heads, and the units inside each.
+
+        Raises:
+            ModelError: a group has units of its own in every layer of a stack.
+        """
+        for site in self.sites:
+            _refuse_layers(site)
         return _joined(self)
 
     def __call__(self, params: Tree, x: Any) -> list[jax.Array]:
@@ -130,6 +138,8 @@ def hidden_activations(apply: Apply, params: Tree, x: Any, spec: PermutationSpec
         True
     """
     sites = {group: found[-1] for group, found in _followers(apply, params, x, spec, key).items()}
+    for site in sites.values():
+        _refuse_layers(site)
 
     def activations(params: Tree, x: Any) -> dict[str, Any]:
         computed = values(apply, params, x)
@@ -297,20 +307,29 @@ def _followers(apply: Apply, params: Tree, x: Any, spec: PermutationSpec, key: j
     before, shuffled = [_numbers(value) for value in run(params, x)], spec.random(key)
     found = {}
     for group, size in spec.sizes.items():
-        perm = np.asarray(shuffled[group])
-        perm = np.roll(perm, 1, -1) if (perm == np.arange(size)).all() else perm
-        after = run(permute(params, spec, {**spec.identity(), group: perm}), x)
-        axes = [_axes(value, _numbers(moved), perm) for value, moved in zip(before, after, strict=True)]
         names = (*spec.outer(group), group)
-        found[group] = [Site(number, names, those) for number, those in enumerate(axes) if those is not None]
-        if group in spec.signed:
-            signs = np.where(np.arange(size) % 2, 1, -1) * np.ones(spec.perm_shape(group), np.int8)
-            flipped = run(permute(params, spec, spec.identity(), {group: signs}), x)
-            found[group] = [
-                site._replace(parity=_parity(before[site.number], _numbers(flipped[site.number]), site.axes, signs))
-                for site in found[group]
-            ]
-        if not found[group] or not set(names) <= set(spec.sizes):
+        layers = [name for name in names if name not in spec.sizes]
+        perm, flips = np.asarray(shuffled[group]), np.where(np.arange(size) % 2, 1, -1).astype(np.int8)
+        perm = np.where((perm == np.arange(size)).all(-1, keepdims=True), np.roll(perm, 1, -1), perm)
+        found[group] = []
+        # One layer after the other, as small ones may have the same permutation.
+        for layer in np.ndindex(perm.shape[: len(layers)]) if names[: len(layers)] == tuple(layers) else ():
+            moved, signs = np.array(spec.identity()[group]), np.ones(perm.shape, np.int8)
+            moved[layer], signs[layer] = perm[layer], flips
+            after = run(permute(params, spec, {**spec.identity(), group: moved}), x)
+            axes = [_axes(value, _numbers(one), perm[layer]) for value, one in zip(before, after, strict=True)]
+            places = [(number, those) for number, those in enumerate(axes) if those is not None]
+            sites = [Site(number, names[len(layers) :], those, layer=layer) for number, those in places]
+            if group in spec.signed:
+                flipped = run(permute(params, spec, spec.identity(), {group: signs}), x)
+                sites = [
+                    site._replace(
+                        parity=_parity(before[site.number], _numbers(flipped[site.number]), site.axes, signs[layer])
+                    )
+                    for site in sites
+                ]
+            found[group] += sites
+        if not found[group]:
             loops = sorted({step.primitive for step in steps(apply, params, x)} & set(LOOPS))
             inside = f" (the inside of {' and '.join(loops)} is not looked at)" if loops else ""
             raise ModelError(
@@ -318,6 +337,15 @@ def _followers(apply: Apply, params: Tree, x: Any, spec: PermutationSpec, key: j
                 "(params, x) that returns them by group, or match by weights"
             )
     return found
+
+
+def _refuse_layers(site: Site) -> None:
+    """Of such a group each site shows the units of one layer alone."""
+    if site.layer:
+        raise ModelError(
+            f"group '{site.groups[-1]}' has units of its own in every layer of a stack, which can be matched by "
+            "costs.Activations, but not rescaled or folded by activations; write the layers out, or match by weights"
+        )
 
 
 def _parity(before: np.ndarray, after: np.ndarray, axes: tuple[int, ...], signs: np.ndarray) -> int | None:
