@@ -291,7 +291,8 @@ def steps(apply: Apply, params: Tree, x: Any) -> list[Step]:
 def unrolled(apply: Apply, params: Tree, x: Any) -> Apply:
     """Returns the network with its loops written out turn by turn, so that the `values` inside can be seen.
 
-    The network itself where it has no loop of known length (a `scan`), or one of so many turns that it got too long.
+    The network itself where it has no loop of known length (a `scan`). Of loops that would make it too long every so
+    many turns one is written out, the last among them; those between stay loops.
 
     Example:
         >>> step = lambda h, x: (jnp.tanh(x + h), None)
@@ -302,12 +303,13 @@ def unrolled(apply: Apply, params: Tree, x: Any) -> Apply:
     """
     function = hashable(apply)
     whole = _jaxpr(function, params, x).jaxpr
-    loops = any(equation.primitive.name == "scan" for equation in equations(whole))
-    return _written_out(function) if loops and _turns_counted(whole) <= WRITTEN_OUT else function
+    if not any(equation.primitive.name == "scan" for equation in equations(whole)):
+        return function
+    return _written_out(function, math.ceil(_turns_counted(whole) / WRITTEN_OUT))
 
 
 @lru_cache(maxsize=16)  # the same function for one network, by which what is known of it is looked up
-def _written_out(apply: Apply) -> Apply:
+def _written_out(apply: Apply, every: int) -> Apply:
     def enter(place: int, equation: JaxprEqn, inputs: list[Any]) -> list[Any]:
         inner = _transparent(equation)
         if inner is not None:
@@ -318,15 +320,26 @@ def _written_out(apply: Apply) -> Apply:
         body, length, kept = loop.params["jaxpr"], loop.params["length"], loop.params["num_carry"]
         if not length:
             return evaluate(loop, inputs)
-        first = loop.params["num_consts"]
+        first, backwards = loop.params["num_consts"], loop.params["reverse"]
         constants, carry, rows = inputs[:first], inputs[first : first + kept], inputs[first + kept :]
-        order = range(length)[::-1] if loop.params["reverse"] else range(length)
-        made = {}
-        for turn in order:
-            of_turn = [jax.lax.index_in_dim(row, turn, keepdims=False) for row in rows]
+
+        def turn(carry: list[Any], of_turn: list[Any]) -> tuple[list[Any], list[Any]]:
             outputs = interpret(body.jaxpr, body.consts, [*constants, *carry, *of_turn], enter)
-            carry, made[turn] = outputs[:kept], outputs[kept:]
-        return [*carry, *(jnp.stack(column) for column in zip(*(made[turn] for turn in range(length)), strict=True))]
+            return outputs[:kept], outputs[kept:]
+
+        made = []
+        for start in range(0, length, every):
+            last = min(start + every, length) - 1
+            if last > start:
+                between = (length - last, length - start) if backwards else (start, last)
+                part = [jax.lax.slice_in_dim(row, *between) for row in rows]
+                carry, columns = jax.lax.scan(turn, carry, part, length=last - start, reverse=backwards)
+                made.append(columns)
+            at = length - 1 - last if backwards else last
+            carry, column = turn(carry, [jax.lax.index_in_dim(row, at, keepdims=False) for row in rows])
+            made.append([value[None] for value in column])
+        in_order = made[::-1] if backwards else made
+        return [*carry, *(jnp.concatenate(parts) for parts in zip(*in_order, strict=True))]
 
     def network(params: Tree, x: Any) -> Tree:
         closed = trace(apply, params, x)

@@ -329,6 +329,9 @@ def _followers(apply: Apply, params: Tree, x: Any, spec: PermutationSpec, key: j
                     for site in sites
                 ]
             found[group] += sites
+            if not sites:
+                found[group] = []
+                break  # what is known of other layers says nothing of this one
         if not found[group]:
             loops = sorted({step.primitive for step in steps(apply, params, x)} & set(LOOPS))
             inside = f" (the inside of {' and '.join(loops)} is not looked at)" if loops else ""
