@@ -312,6 +312,14 @@ def test_what_makes_no_sense_is_refused(make, message):
         make()
 
 
+@pytest.mark.parametrize("make", [costs.Activations, costs.Incoming])
+def test_a_network_that_cannot_compute_these_inputs_is_refused(make):
+    decides = lambda params, x: networks.apply(params, x) if x.sum() > 0 else x  # noqa: E731
+    for apply, x, message in ((networks.apply, X[:, 1:], "apply fails on params"), (decides, X, "cannot be traced")):
+        with pytest.raises(ModelError, match=message):
+            align(NET, NET, SPEC, key=KEY, cost=make(apply, x))
+
+
 def test_a_network_for_one_batch_size_is_refused():
     model = ARCHITECTURES["separate projections"]
     spec = discover(model.apply, model.params, model.x)

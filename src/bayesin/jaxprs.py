@@ -253,14 +253,22 @@ def follow(
     `step` makes the outputs of an equation that is no call from its inputs.
     """
 
+    closed, enter = trace(apply, params, x), _entering(step, constant)
+    return interpret(closed.jaxpr, [constant(value) for value in closed.consts], inputs, enter, constant)
+
+
+def _entering(
+    step: Callable[[JaxprEqn, list[Any]], list[Any]], constant: Callable[[Any], Any] = lambda value: value
+) -> Callable[[int, JaxprEqn, list[Any]], list[Any]]:
+    """The step of `interpret` that goes through calls, and makes `step` of every other equation."""
+
     def enter(place: int, equation: JaxprEqn, carried: list[Any]) -> list[Any]:
         inner = _transparent(equation)
         if inner is None:
             return step(equation, carried)
         return interpret(inner.jaxpr, [constant(value) for value in inner.consts], carried, enter, constant)
 
-    closed = trace(apply, params, x)
-    return interpret(closed.jaxpr, [constant(value) for value in closed.consts], inputs, enter, constant)
+    return enter
 
 
 class Step(NamedTuple):
@@ -302,7 +310,7 @@ def unrolled(apply: Apply, params: Tree, x: Any) -> Apply:
         [2, 13]
     """
     function = hashable(apply)
-    whole = _jaxpr(function, params, x).jaxpr
+    whole = trace(function, params, x).jaxpr
     if not any(equation.primitive.name == "scan" for equation in equations(whole)):
         return function
     return _written_out(function, math.ceil(_turns_counted(whole) / WRITTEN_OUT))
@@ -310,11 +318,10 @@ def unrolled(apply: Apply, params: Tree, x: Any) -> Apply:
 
 @lru_cache(maxsize=16)  # the same function for one network, by which what is known of it is looked up
 def _written_out(apply: Apply, every: int) -> Apply:
-    def enter(place: int, equation: JaxprEqn, inputs: list[Any]) -> list[Any]:
-        inner = _transparent(equation)
-        if inner is not None:
-            return interpret(inner.jaxpr, inner.consts, inputs, enter)
+    def step(equation: JaxprEqn, inputs: list[Any]) -> list[Any]:
         return turns(equation, inputs) if equation.primitive.name == "scan" else evaluate(equation, inputs)
+
+    enter = _entering(step)
 
     def turns(loop: JaxprEqn, inputs: list[Any]) -> list[Any]:
         body, length, kept = loop.params["jaxpr"], loop.params["length"], loop.params["num_carry"]
@@ -342,8 +349,7 @@ def _written_out(apply: Apply, every: int) -> Apply:
         return [*carry, *(jnp.concatenate(parts) for parts in zip(*in_order, strict=True))]
 
     def network(params: Tree, x: Any) -> Tree:
-        closed = trace(apply, params, x)
-        outputs = interpret(closed.jaxpr, closed.consts, [*jax.tree.leaves(params), *jax.tree.leaves(x)], enter)
+        outputs = follow(apply, params, x, [*jax.tree.leaves(params), *jax.tree.leaves(x)], step)
         return jax.tree.unflatten(jax.tree.structure(output_shapes(apply, params, x)), outputs)
 
     return network

@@ -37,7 +37,7 @@ import jax
 import numpy as np
 
 from ..errors import ConfigError, PosteriorError
-from ..inputs import some_inputs
+from ..inputs import shapes_of, some_inputs
 from ..jaxprs import unrolled
 from ..posteriors import Posterior, is_posterior
 from ..randomness import PRNGKey
@@ -249,15 +249,16 @@ class Activations:
         """The same of every two of several networks, each of which runs once."""
         samples = self.samples if any(map(is_posterior, members)) else 0
         draws = [draws_of(q, samples, self.key, stream) for stream, q in enumerate(members)]
-        seen = unrolled(self.apply, draws[0][0], some_inputs(self.x))  # a state shows in every turn of its loop
-        sites = find_sites(seen, draws[0][0], self.x, spec)
+        x = some_inputs(self.x)
+        seen = unrolled(self.apply, draws[0][0], shapes_of(x, 1))  # a state shows in every turn of its loop
+        sites = find_sites(seen, draws[0][0], x, spec)
         kept = math.comb(len(members), 2) * sum(8 * math.prod(sites.units(at)) ** 2 for at in range(len(sites.sites)))
         if kept > KEPT_BYTES:
             raise ConfigError(
                 f"the activations of every two of {len(members)} networks take {kept / 2**30:.0f} GiB to compare; "
                 "take fewer, or match each to one reference"
             )
-        moments = cross_moments(sites, draws, some_inputs(self.x))
+        moments = cross_moments(sites, draws, x)
         known = {
             group: [(at, (site.layer, site.parity)) for at in sites.of(group) if (site := sites.sites[at]).parity]
             for group in spec.sizes
@@ -344,11 +345,10 @@ class Incoming:
         self, target: Posterior | Tree, source: Posterior | Tree, spec: PermutationSpec
     ) -> list[tuple[Flat, Flat]]:
         """Pairs of whole trees: (C₀ m₀, m₁) and (m₀, C₁ m₁), and those of stds."""
-        sides = []
+        sides, x = [], some_inputs(self.x)
         for posterior in (target, source):
             mean = posterior.mean if is_posterior(posterior) else posterior
-            seen = unrolled(self.apply, mean, some_inputs(self.x))
-            moments = incoming_moments(seen, [mean], some_inputs(self.x))
+            moments = incoming_moments(unrolled(self.apply, mean, shapes_of(x, 1)), [mean], x)
             parts = [(flatten(mean), weighted(moments, flatten(mean)))]
             if is_posterior(target) and is_posterior(source):
                 std = flatten(posterior.std)

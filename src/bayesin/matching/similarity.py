@@ -323,9 +323,8 @@ class Similarities:
                 groups = enumerate(pair.layout.groups)
                 perms = tuple(None if name is None or axis == place else flat[name] for axis, name in groups)
                 for number, (target, source) in enumerate(zip(pair.target, pair.source, strict=True)):
-                    ours, theirs = jax.device_put(
-                        (np.asarray(target), np.asarray(source))
-                    )  # while the product before it is computed
+                    sides = np.asarray(target), np.asarray(source)
+                    ours, theirs = jax.device_put(sides)  # while the product before it is computed
                     # Calls return before they are done: without waiting all tensors would be there at once.
                     jax.block_until_ready(total)
                     is_free = pair.keeps_constants(number, place)

@@ -314,9 +314,9 @@ def _followers(apply: Apply, params: Tree, x: Any, spec: PermutationSpec, key: j
         found[group] = []
         # One layer after the other, as small ones may have the same permutation.
         for layer in np.ndindex(perm.shape[: len(layers)]) if names[: len(layers)] == tuple(layers) else ():
-            moved, signs = np.array(spec.identity()[group]), np.ones(perm.shape, np.int8)
-            moved[layer], signs[layer] = perm[layer], flips
-            after = run(permute(params, spec, {**spec.identity(), group: moved}), x)
+            moved, signs = spec.identity(), np.ones(perm.shape, np.int8)
+            moved[group][layer], signs[layer] = perm[layer], flips
+            after = run(permute(params, spec, moved), x)
             axes = [_axes(value, _numbers(one), perm[layer]) for value, one in zip(before, after, strict=True)]
             places = [(number, those) for number, those in enumerate(axes) if those is not None]
             sites = [Site(number, names[len(layers) :], those, layer=layer) for number, those in places]

@@ -28,6 +28,7 @@ from ...runs import RunConfig, make_training, point_of, preset
 from .. import drawing
 from ..reproduction import Finding, Record, Reproduction, Verdict, grouped, of_kind
 from ..verdicts import BARRIER_NATS, NO_BARRIER, format_mean_std, mean_above, standard_error, verdict_of_miss
+from .recurrent import CELLS
 from .variational_pairs import DATA, NETWORKS
 
 MATCHINGS = {"none": "no matching", "wasserstein": "W2", "activations": "activations", "blend": "both"}
@@ -149,7 +150,6 @@ LONGER_FIT = ", longer fit"
 UNSEEN = 2_000  # training examples that no network sees
 SEEN = {"mnist": 58_000, "fashion-mnist": 58_000, "cifar10": 48_000, "cifar100": 48_000}
 DEPTHS = {"vit": 4}  # blocks; three hidden layers of an MLP, and others do not ask
-CELLS = ("rnn", "lstm")  # units are compared in every turn of their loop
 MEMBERS = {"smoke": 2, "cpu": 4, "paper": 6}
 
 

@@ -20,6 +20,7 @@ from ..reproduction import Finding, Record, Reproduction, Verdict, of_kind
 from ..verdicts import above
 from .held_out import Column, HeldOut, has_mixed, independent_rhat, judged_if_mixed
 from .long_chains import PARTS, long_trio
+from .method_trio import NAMES
 from .table1 import NEAR, PAPER_FOLDING, PAPER_NUMBERS, RISE
 
 KEPT, LOST = 0.2, 0.02  # share of weights at which pruning is judged, as in `pruning`, and accuracy that may go
@@ -223,7 +224,8 @@ def draw(figure: Any, records: Sequence[Record]) -> None:
     kept = [100 * fraction for fraction in numbers["pruning"]["fractions"]]
     curves = {n: v for n, v in numbers["pruning"]["accuracy"].items() if n.startswith("ensemble by ")}
     for (name, values), mark in zip(curves.items(), "osD^vx", strict=False):
-        label = name.removeprefix("ensemble by ").replace("hmc", "HMC").replace("vi", "VI")
+        method, what = name.removeprefix("ensemble by ").split("'")
+        label = f"{NAMES[method]}'{what}"
         right.plot(kept, 100 * np.array(values), marker=mark, markersize=3, lw=0.8, label=label)
     right.set(xscale="log", xlabel="weights kept, ensemble mean (%)", ylabel="accuracy (%)", ylim=(0, 101))
     right.legend(fontsize=5, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))  # lines fill the whole square
